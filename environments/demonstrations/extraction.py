@@ -38,6 +38,11 @@ class FactNoter:
                 facts.append(fact_entry(text, name, subject=telling.subject, when=when, kind=kind))
         return facts
 
+    def notes_of(self, session: Session) -> list[str]:
+        """Return the notes that a session deserves, in the order of its turns."""
+        told = (telling for turn in session.turns for telling in self._by_turn.get(turn.id, ()))
+        return [self._note(telling)[0] for telling in told if telling.act not in _UNTOLD]
+
     def _note(self, telling: Telling) -> tuple[str, HeldValue | None]:
         """Return the note of a telling, and the value that it leaves behind.
 

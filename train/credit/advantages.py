@@ -18,23 +18,22 @@ Shapes: G members of a group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final, Literal
 
 from train.credit.groups import Branch, CreditGroup, check_group, is_flat
+from train.credit.scored import ScoredGroup
+from train.credit.slots import Estimator, MemberCredit, Selector
 from train.errors import TrainFault
 
 Balance = Literal["rows", "branches"]
 """`rows`: every response weighs the same, so a branch weighs as much as it has rows.
 `branches`: each branch's mean weighs the same.
 """
-Estimator = Callable[[Sequence[float]], Sequence[float]]
-"""Rewards (G,) to advantages (G,)."""
-MemberFilter = Callable[[Sequence[float]], Sequence[int]]
-"""Advantages (G,) to the places of the members that are learned from."""
 
+EVERYTHING: Final = Selector()
 EPS: Final = 1e-6
 """Added to the standard deviation, as the reference does."""
 
@@ -55,6 +54,10 @@ class Credit:
         default_factory=dict[Branch, Mapping[str, float]]
     )
     """Advantages of each branch alone, before any weight."""
+    offsets: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    """What each token's advantage has beyond that of its response (C,); only of responses
+    whose tokens differ.
+    """
 
 
 def group_zscore(rewards_G: Sequence[float]) -> list[float]:
@@ -101,33 +104,43 @@ class _BranchCredit:
     spreads: list[float] = field(default_factory=list[float])
     shares: dict[str, float] = field(default_factory=dict[str, float])
     """Advantages by response id."""
+    offsets: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    """What single tokens have beyond that."""
 
     def add(
-        self,
-        group: CreditGroup,
-        estimator: Estimator,
-        select: MemberFilter | None,
-        tolerance: float,
+        self, group: ScoredGroup, estimator: Estimator, selector: Selector, *, flat: bool
     ) -> None:
         """Credit the members of one group.
 
-        Raises `TrainFault` when a response stands in two groups of the branch.
+        Raises `TrainFault` when a response stands in two groups of the branch, and for an
+        estimator that does not credit each member.
         """
-        rewards_G = group.rewards_G
-        flat = is_flat(group, tolerance=tolerance)
         self.groups += 1
         self.flat += flat
-        self.spreads.append(_std(rewards_G))
-        advantages_G = [0.0] * len(rewards_G) if flat else list(estimator(rewards_G))
-        scored = [member for member in group.members if member.reward is not None]
-        for place in select(advantages_G) if select else range(len(scored)):
-            for response_id in scored[place].response_ids:
+        self.spreads.append(_std(group))
+        unseen = flat and not getattr(estimator, "sees_flat", False)
+        credits_G = [0.0] * len(group) if unseen else list(estimator(group))
+        if len(credits_G) != len(group):
+            raise TrainFault(
+                f"the estimator gave {len(credits_G)} advantages for {len(group)} members"
+            )
+        advantages_G = [_whole(credit) for credit in credits_G]
+        for place in selector.members(group, advantages_G):
+            for response_id in group.members[place].response_ids:
                 if response_id in self.shares:
                     raise TrainFault(
                         f"response {response_id!r} stands in two {group.key.branch} groups; "
                         "one credits it twice"
                     )
-                self.shares[response_id] = advantages_G[place]
+                self._share(response_id, credits_G[place])
+
+    def _share(self, response_id: str, credit: MemberCredit) -> None:
+        if isinstance(credit, Mapping):
+            tokens = credit.get(response_id, ())
+            self.shares[response_id] = mean = fmean(tokens) if tokens else 0.0
+            self.offsets[response_id] = tuple(value - mean for value in tokens)
+        else:
+            self.shares[response_id] = credit
 
 
 def logo_advantages(
@@ -136,7 +149,7 @@ def logo_advantages(
     local_weight: float = 1.0,
     estimator: Estimator = group_zscore,
     balance: Balance = "rows",
-    select: MemberFilter | None = None,
+    selector: Selector = EVERYTHING,
     tolerance: float = 0.0,
 ) -> Credit:
     """Compute one advantage for each response.
@@ -144,8 +157,9 @@ def logo_advantages(
     Global and answer groups weigh 1, local groups `local_weight` (1 is the reference).
     With `balance="rows"` an update over all rows averages over rows. With "branches"
     each branch's rows are scaled so that this average equals mean(global) +
-    local_weight * mean(local) + mean(answer). `select` names the members of a group
-    whose responses are credited; None credits all. A group whose rewards lie within
+    local_weight * mean(local) + mean(answer). The selector names the members of a group
+    whose responses are credited. An estimator may give each token an advantage of its
+    own. A group whose rewards lie within
     `tolerance` of each other is flat: standardising would make a full advantage of a
     difference that means nothing. Raises `TrainFault` for a group that must not be
     compared.
@@ -156,24 +170,42 @@ def logo_advantages(
     for group in groups:
         check_group(group)
         branches.setdefault(group.key.branch, _BranchCredit()).add(
-            group, estimator, select, tolerance
+            ScoredGroup(group),
+            estimator,
+            selector,
+            flat=is_flat(group, tolerance=tolerance),
         )
     rows = len({response_id for credit in branches.values() for response_id in credit.shares})
     total: dict[str, float] = {}
+    offsets: dict[str, tuple[float, ...]] = {}
     for branch, credit in branches.items():
         weight = local_weight if branch == "local" else 1.0
         if balance == "branches" and credit.shares:
             weight *= rows / len(credit.shares)
         for response_id, advantage in credit.shares.items():
             total[response_id] = total.get(response_id, 0.0) + weight * advantage
+        for response_id, values in credit.offsets.items():
+            before = offsets.get(response_id, (0.0,) * len(values))
+            offsets[response_id] = tuple(
+                old + weight * value for old, value in zip(before, values, strict=True)
+            )
     return Credit(
         advantages=total,
+        offsets=offsets,
         groups={branch: credit.groups for branch, credit in branches.items()},
         flat={branch: credit.flat for branch, credit in branches.items()},
         unscored=sum(member.reward is None for group in groups for member in group.members),
         spread={branch: fmean(credit.spreads) for branch, credit in branches.items()},
         by_branch={branch: credit.shares for branch, credit in branches.items()},
     )
+
+
+def _whole(credit: MemberCredit) -> float:
+    """Return a member's mean advantage over its tokens."""
+    if not isinstance(credit, Mapping):
+        return credit
+    tokens = [value for values in credit.values() for value in values]
+    return fmean(tokens) if tokens else 0.0
 
 
 def _zscore(rewards_G: Sequence[float], spread: float) -> list[float]:

@@ -10,15 +10,37 @@ Shapes: G members of a group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
-from memagent.core.exchange import Role
+from memagent.core.exchange import Role, TokenTrace
 from train.errors import TrainFault
 
 Branch = Literal["global", "local", "answer"]
 """The kind of comparison that a group makes."""
+
+
+TokenValues = Mapping[str, Sequence[float]]
+"""One value a token, (C,) by response id."""
+
+
+def no_entropies() -> TokenValues:
+    """Return {}: there is no model at hand that could tell."""
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """The tokens of a step's replies, as far as they are at hand."""
+
+    traces: Mapping[str, TokenTrace] = field(default_factory=dict[str, TokenTrace])
+    """By response id."""
+    entropies: Callable[[], TokenValues] = no_entropies
+    """Reads the policy's entropy at each token; costs a forward pass over the step."""
+
+
+NOTHING_SAMPLED = Sampled()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +69,8 @@ class Member:
     """Digest of the snapshot that it really began from."""
     version: int = 0
     """Version of the policy that spoke."""
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Amounts of the reward's terms by name, before their weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +79,7 @@ class CreditGroup:
 
     key: GroupKey
     members: tuple[Member, ...]
+    sampled: Sampled = field(default=NOTHING_SAMPLED, repr=False, compare=False)
 
     @property
     def rewards_G(self) -> list[float]:

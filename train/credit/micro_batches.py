@@ -31,6 +31,7 @@ _COMPLETIONS = frozenset(
         "ref_per_token_logps",
         "sampled_logps",
         "importance_sampling_ratio",
+        "advantages",
     }
 )
 _OVER_TOKENS = frozenset({"kl", "entropy"})
@@ -99,7 +100,7 @@ def selected(inputs: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]:
             return values
         if name in _PROMPTS:
             return values[rows, values.shape[1] - prompt :]
-        if name in _COMPLETIONS and values.shape[1] > 1:
+        if name in _COMPLETIONS and values.ndim > 1 and values.shape[1] > 1:
             return values[rows, :completion]
         return values[rows]
 

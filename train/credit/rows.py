@@ -19,7 +19,7 @@ Shapes: B rows, P prompt (left-padded), C completion (right-padded).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -35,8 +35,12 @@ class Row:
     advantage: float
     adapter: int = 0
     """Place in the trainer's list of the adapter that spoke; 0 when there is one or none."""
-    echo: bool = False
-    """Whether part of it is repeated."""
+    marks: frozenset[str] = frozenset()
+    """Names of the objectives that marked it."""
+    offsets: tuple[float, ...] = ()
+    """What each token's advantage has beyond the row's; () when they are alike."""
+    replayed: bool = False
+    """Whether an earlier policy said it; then its old log-probabilities are the sampler's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +56,17 @@ class RowBatch:
     completion_mask: torch.Tensor
     """(B, C) int64"""
     advantages: torch.Tensor
-    """(B,) float32, scaled for padding"""
+    """(B,) float32, scaled for padding; (B, C) when tokens of a row differ"""
     sampled_logps: torch.Tensor
     """(B, C) float32, the sampler's own; 0 where masked"""
     adapters: torch.Tensor
     """(B,) int64"""
-    echo: torch.Tensor
-    """(B,) float32, 0 or, for rows to be repeated in part, the scale for padding"""
+    marks: Mapping[str, torch.Tensor]
+    """(B,) float32 by the name of an objective: for rows it marked the scale for padding,
+    else 0
+    """
+    replayed: torch.Tensor
+    """(B,) bool"""
     rows: int
     """Real rows built."""
     counted: int
@@ -67,19 +75,32 @@ class RowBatch:
     """Completion tokens of the rows built."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowNotes:
+    """What a step says about some of its responses besides their advantages."""
+
+    marks: Mapping[str, Collection[str]] = field(default_factory=dict[str, Collection[str]])
+    """Responses that an objective marked, by its name."""
+    offsets: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    """What each token's advantage has beyond its response's."""
+    replayed: Collection[str] = ()
+    """Responses of earlier policies."""
+
+
 def rows_of(
     traces: Mapping[str, TokenTrace],
     advantages: Mapping[str, float],
     *,
     adapters: Mapping[str, int] | None = None,
-    echo: Collection[str] = (),
+    notes: RowNotes | None = None,
     skip_zero: bool = False,
 ) -> list[Row]:
     """Return the rows of the responses that have an advantage, in that order.
 
-    `skip_zero` leaves out rows whose advantage is zero, unless they are in `echo`.
+    `skip_zero` leaves out rows whose advantage is zero, unless an objective marked them.
     Raises `TrainFault` for a response without a usable trace.
     """
+    notes = notes or RowNotes()
     rows: list[Row] = []
     for response_id, advantage in advantages.items():
         trace = traces.get(response_id)
@@ -98,10 +119,18 @@ def rows_of(
                 f"{len(trace.completion_ids)} completion ids and {len(trace.logprobs)} "
                 "log-probabilities"
             )
-        if advantage or response_id in echo or not skip_zero:
-            adapter = (adapters or {}).get(response_id, 0)
+        marks = frozenset(name for name, ids in notes.marks.items() if response_id in ids)
+        offsets = notes.offsets.get(response_id, ())
+        if advantage or marks or any(offsets) or not skip_zero:
             rows.append(
-                Row(trace=trace, advantage=advantage, adapter=adapter, echo=response_id in echo)
+                Row(
+                    trace=trace,
+                    advantage=advantage,
+                    adapter=(adapters or {}).get(response_id, 0),
+                    marks=marks,
+                    offsets=offsets,
+                    replayed=response_id in notes.replayed,
+                )
             )
     return rows
 
@@ -143,7 +172,10 @@ def build_rows(
     sampled_logps = torch.zeros((size, longest))
     advantages = torch.zeros(size)
     adapters = torch.zeros(size, dtype=torch.long)
-    echo = torch.zeros(size)
+    names = sorted({name for row in rows for name in row.marks})
+    marks = {name: torch.zeros(size) for name in names}
+    if any(row.offsets for row in rows):
+        advantages = torch.zeros((size, longest))
     for place, row in enumerate(rows):
         prompt, completion = row.trace.prompt_ids, row.trace.completion_ids
         prompt_ids[place, longest_prompt - len(prompt) :] = torch.tensor(prompt)
@@ -152,8 +184,11 @@ def build_rows(
         completion_mask[place, : len(completion)] = 1
         sampled_logps[place, : len(completion)] = torch.tensor(row.trace.logprobs)
         advantages[place] = row.advantage * scale
+        if row.offsets:
+            advantages[place, : len(completion)] += torch.tensor(row.offsets) * scale
         adapters[place] = row.adapter
-        echo[place] = scale * row.echo
+        for name in row.marks:
+            marks[name][place] = scale
     return RowBatch(
         prompt_ids=prompt_ids,
         prompt_mask=prompt_mask,
@@ -162,7 +197,8 @@ def build_rows(
         advantages=advantages,
         sampled_logps=sampled_logps,
         adapters=adapters,
-        echo=echo,
+        marks=marks,
+        replayed=torch.tensor([row.replayed for row in rows] + [False] * (size - len(rows))),
         rows=len(rows),
         counted=counted,
         tokens=sum(len(row.trace.completion_ids) for row in rows),

@@ -1,6 +1,6 @@
 """Allocation: the number of runs that each group of a step gets.
 
-The techniques `dars`, `knapsack` and `vade` fill this slot. It concerns groups that
+Techniques fill this slot. It concerns groups that
 share their start: reruns of a session from one memory, answers to one question from one
 memory. Any number of them may be compared, so runs can go where they teach most. Whole
 rollouts stay n for every episode, as TRL lays its batches out.
@@ -28,12 +28,16 @@ class SuccessHistory:
     """Beta(a, b) beliefs about the success rate of groups by name; the prior is Beta(1, 1)."""
 
     decay: float = 0.9
-    """Share of a belief's distance from the prior that is left after each further visit; 1
-    never forgets.
+    """Share of a belief's distance from the prior that is left after each update of the
+    policy, visited or not; 1 never forgets.
     """
+    version: int = 0
+    """Version of the policy that plays now."""
     beliefs: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     rates: dict[str, float] = field(default_factory=dict[str, float])
     """Accuracy at the last visit."""
+    versions: dict[str, int] = field(default_factory=dict[str, int])
+    """Version of the policy at the last visit."""
 
     def see(self, name: str, rewards_G: Sequence[float]) -> None:
         """Take in the rewards of one group; nothing changes without any."""
@@ -41,15 +45,15 @@ class SuccessHistory:
             return
         a, b = self.belief(name)
         won = accuracy(rewards_G) * len(rewards_G)
-        self.beliefs[name] = (
-            1.0 + self.decay * (a - 1.0) + won,
-            1.0 + self.decay * (b - 1.0) + len(rewards_G) - won,
-        )
+        self.beliefs[name] = (a + won, b + len(rewards_G) - won)
+        self.versions[name] = self.version
         self.rates[name] = accuracy(rewards_G)
 
     def belief(self, name: str) -> tuple[float, float]:
-        """Return (a, b) of a group; the prior for a group never seen."""
-        return self.beliefs.get(name, (1.0, 1.0))
+        """Return (a, b) of a group, faded by the updates since; the prior for one never seen."""
+        a, b = self.beliefs.get(name, (1.0, 1.0))
+        left = self.decay ** max(0, self.version - self.versions.get(name, self.version))
+        return 1.0 + left * (a - 1.0), 1.0 + left * (b - 1.0)
 
     def mean(self, name: str) -> float:
         """Return the believed success rate."""
@@ -65,12 +69,16 @@ class SuccessHistory:
         return {
             "beliefs": {name: list(belief) for name, belief in self.beliefs.items()},
             "rates": dict(self.rates),
+            "versions": dict(self.versions),
+            "version": self.version,
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over the values that `state` gave."""
         self.beliefs = {name: (float(a), float(b)) for name, (a, b) in state["beliefs"].items()}
         self.rates = {name: float(rate) for name, rate in state["rates"].items()}
+        self.version = int(state.get("version", 0))
+        self.versions = {name: int(value) for name, value in state.get("versions", {}).items()}
 
 
 class Allocator(Protocol):

@@ -27,7 +27,9 @@ from memagent.protocols import ChatModel
 from train.errors import TrainFault
 from train.rollouts.allocation import Allocator, SuccessHistory, even
 from train.rollouts.anchors import AnchorSelector, SessionSpread, draw_anchors, uniform
+from train.rollouts.hints import HintedModel, Hints, no_hints
 from train.rollouts.questions import AskedAfter, as_played, is_due
+from train.rollouts.slots import NO_HINTER, Hinter
 from train.sampling.policy import Call, PolicyModel
 
 T = TypeVar("T")
@@ -49,6 +51,8 @@ class RolloutPlan:
     selector: AnchorSelector = uniform
     allocator: Allocator = even
     """Spreads the reruns over the chosen sessions."""
+    hinter: Hinter = NO_HINTER
+    """Tells how much of a session's hints its runs are given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +130,15 @@ class Collector:
     """Success of sessions and questions in earlier steps, for allocators."""
     asked_after: AskedAfter = as_played
     """Gives the questions by which reruns of a session are compared."""
+    hints: Hints = no_hints
+    """Gives the right notes of a session, of which the plan's hinter shows a share."""
 
     async def collect(self, episodes: Sequence[Episode], *, step: int) -> list[RolloutGroup]:
         """Play all episodes at once and return one group for each.
 
         Failures are recorded where they happened; siblings go on.
         """
+        self.history.version = self.policy.version
         with rare_collections():
             return list(await asyncio.gather(*(self._group(episode, step) for episode in episodes)))
 
@@ -210,6 +217,20 @@ class Collector:
         check_shared_starts(group)
         return group
 
+    def _model(self, episode: Episode, policy: ChatModel, key: str) -> ChatModel:
+        """Return the model of a run, which is shown hints if the plan has a hinter."""
+        model, hinter = self.episode_model(episode, policy), self.plan.hinter
+        if hinter is NO_HINTER:
+            return model
+        step = key.partition("/")[0]
+        return HintedModel(
+            model=model,
+            episode=episode,
+            hinter=hinter,
+            hints=self.hints,
+            draws=lambda place: self.draws(step, episode.id, "hints", place),
+        )
+
     def _rerun_counts(self, episode: Episode, step: int, places: Sequence[int]) -> dict[int, int]:
         """Return the number of reruns by the place of the session, without zeros."""
         numbers = self.plan.allocator.plan(
@@ -244,7 +265,7 @@ class Collector:
         begin_reruns: Callable[[int, int, MemorySnapshot], None],
     ) -> Rollout:
         policy = self.policy.bound(key)
-        agent = self.agent.at(EMPTY).with_model(self.episode_model(episode, policy))
+        agent = self.agent.at(EMPTY).with_model(self._model(episode, policy, key))
         trajectory = await play(
             agent,
             episode,
@@ -256,7 +277,7 @@ class Collector:
     async def _rerun(self, episode: Episode, place: int, memory: MemorySnapshot, key: str) -> Rerun:
         policy = self.policy.bound(key)
         try:
-            agent = self.agent.with_model(self.episode_model(episode, policy))
+            agent = self.agent.with_model(self._model(episode, policy, key))
             trace = await replay_session(agent, episode, session=place, anchor=memory)
         except MemAgentError as error:
             return Rerun(

@@ -81,6 +81,7 @@ class Comparison:
                 response_ids=tuple(call.response.id for call in run.calls if call.role is role),
                 start=run.start,
                 version=self.version,
+                parts=run.parts,
             )
             for run in self.runs
         )

@@ -8,8 +8,9 @@ compares, and the credit pass here joins advantages to the sampled tokens.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 
 from environments.play.rollout import MemoryAgent
@@ -17,12 +18,15 @@ from environments.records import Episode
 from environments.rewards.scoring import Scoring
 from memagent.core.exchange import Role, TokenTrace
 from train.credit.advantages import Credit, logo_advantages
-from train.credit.groups import CreditGroup, is_flat, planned_rows
+from train.credit.groups import CreditGroup, Sampled, TokenValues, is_flat, planned_rows
+from train.credit.objectives import marked
+from train.credit.scored import ScoredGroup
 from train.rollouts.collect import Collector, RolloutGroup
 from train.rollouts.comparisons import Comparison
 from train.rollouts.figures import batch_figures, step_figures
 from train.rollouts.grading import CreditPlan, Grading
 from train.rollouts.scoring import score_runs
+from train.rollouts.slots import Replay
 from train.sampling.policy import Call, PolicyModel
 
 
@@ -77,8 +81,10 @@ class Step:
     metrics: Mapping[str, float]
     seconds: Mapping[str, float]
     """Time by phase: rollout (generation within), score, credit."""
-    echo: frozenset[str] = frozenset()
-    """Responses of which part is repeated, advantage or not."""
+    marks: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """Responses that objectives marked, by the objective; rows with or without advantage."""
+    replayed: frozenset[str] = frozenset()
+    """Responses of earlier steps that are learned from once more."""
     counted: int | None = None
     """Rows that the mean is over, where it is not those that have an advantage."""
 
@@ -86,6 +92,10 @@ class Step:
     def rows(self) -> int:
         """Rows that the mean is over."""
         return len(self.credit.advantages) if self.counted is None else self.counted
+
+
+EntropyReader = Callable[[Mapping[str, TokenTrace], Mapping[str, Role]], TokenValues]
+"""Gives the policy's entropies (C,) by response id, from tokens and roles."""
 
 
 @dataclass(kw_only=True)
@@ -99,6 +109,9 @@ class Experience:
     plan: CreditPlan
     answering: MemoryAgent | None = None
     scoring: Scoring = field(default_factory=Scoring)
+    read_entropies: EntropyReader | None = None
+    """Reads the entropies of a step's tokens, for estimators that ask; set by the trainer."""
+    _read: dict[int, TokenValues] = field(default_factory=dict[int, TokenValues])
 
     @property
     def policy(self) -> PolicyModel:
@@ -114,28 +127,50 @@ class Experience:
         scored = perf_counter()
         batch = GroupBatch.of(rollouts, comparisons, self.plan.roles)
         seed = f"{self.collector.plan.seed}/{step}"
-        credit, echo = credit_groups(batch.all, self.plan, seed=seed)
-        calls = {key: call for key, call in batch.calls.items() if key in credit.advantages}
+        traces = {
+            key: call.response.tokens
+            for key, call in batch.calls.items()
+            if call.response.tokens is not None
+        }
+        sampled = Sampled(traces=traces, entropies=partial(self._entropies, batch, traces))
+        groups = [replace(group, sampled=sampled) for group in batch.all]
+        credit, marks = credit_groups(groups, self.plan, seed=seed)
+        fresh = Replay(
+            advantages=credit.advantages,
+            traces={key: traces[key] for key in credit.advantages if key in traces},
+            roles={key: batch.calls[key].role for key in credit.advantages if key in batch.calls},
+        )
+        replay = self.plan.source.draw(fresh, groups, self.collector.draws(step, "replay"))
+        counted = planned_rows(batch.groups) if self.plan.selector.refills else None
         done = perf_counter()
         return Step(
-            credit=credit,
-            traces={
-                key: call.response.tokens
-                for key, call in calls.items()
-                if call.response.tokens is not None
-            },
-            roles={key: call.role for key, call in calls.items()},
+            credit=replace(credit, advantages={**credit.advantages, **replay.advantages}),
+            traces={**fresh.traces, **replay.traces},
+            roles={**fresh.roles, **replay.roles},
             groups=batch.all,
             rollouts=tuple(rollouts),
             metrics=step_figures(
                 rollouts, comparisons, batch.all, credit, list(batch.calls.values())
             )
             | batch_figures(before, self.policy.stats)
-            | {"groups/refilled": float(len(batch.refills))},
-            echo=echo,
-            counted=planned_rows(batch.groups) if self.plan.dynamic_sampling else None,
+            | {"groups/refilled": float(len(batch.refills))}
+            | ({"rows/replayed": float(len(replay.advantages))} if replay.advantages else {}),
+            marks=marks,
+            replayed=frozenset(replay.advantages),
+            counted=None if counted is None else counted + len(replay.advantages),
             seconds={"rollout": played - began, "score": scored - played, "credit": done - scored},
         )
+
+    def _entropies(self, batch: GroupBatch, traces: Mapping[str, TokenTrace]) -> TokenValues:
+        """Return the policy's entropies of a step, read once; {} without a reader."""
+        if self.read_entropies is None:
+            return {}
+        if id(batch) not in self._read:
+            self._read.clear()
+            self._read[id(batch)] = self.read_entropies(
+                traces, {key: batch.calls[key].role for key in traces}
+            )
+        return self._read[id(batch)]
 
     async def _score(self, rollouts: Sequence[RolloutGroup]) -> list[Comparison]:
         """Score the runs and take their rewards into the statistics of later steps."""
@@ -148,35 +183,42 @@ class Experience:
                 self.collector.spread.see(comparison.session, comparison.rewards_G)
             if comparison.name is not None:
                 self.collector.history.see(comparison.name, comparison.rewards_G)
+            if comparison.session is not None:
+                episode_id = comparison.episode_key.partition("/")[2]
+                name = f"{episode_id}/{comparison.session}"
+                self.collector.plan.hinter.see(name, comparison.rewards_G)
         return comparisons
 
 
 def credit_groups(
     groups: Sequence[CreditGroup], plan: CreditPlan, *, seed: str
-) -> tuple[Credit, frozenset[str]]:
-    """Return the advantages and the responses to be repeated."""
+) -> tuple[Credit, dict[str, frozenset[str]]]:
+    """Return the advantages, and the responses that objectives marked by the objective."""
     credit = logo_advantages(
         groups,
         local_weight=plan.local_weight,
         estimator=plan.estimator,
         balance=plan.balance,
-        select=plan.select,
+        selector=plan.selector,
         tolerance=plan.flat_tolerance,
     )
-    echo = plan.echo(groups, f"{seed}/echo") if plan.echo else frozenset[str]()
+    marks = marked(plan.objectives, groups, seed)
+    noted = frozenset[str]().union(*marks.values())
     advantages = dict(credit.advantages)
     if plan.control == "shuffled_advantage":
         values = list(advantages.values())
         random.Random(f"{seed}/shuffled_advantage").shuffle(values)
         advantages = dict(zip(advantages, values, strict=True))
-    if plan.dynamic_sampling:
-        kept = echo | {
-            response_id
-            for group in groups
-            if not is_flat(group, tolerance=plan.flat_tolerance)
-            for member in group.members
-            for response_id in member.response_ids
-        }
-        advantages = {key: value for key, value in advantages.items() if key in kept}
-    advantages |= {key: 0.0 for key in sorted(echo) if key not in advantages}
-    return replace(credit, advantages=advantages), echo
+        credit = replace(credit, offsets={})
+    kept = noted | {
+        response_id
+        for group in groups
+        if plan.selector.keeps(
+            ScoredGroup(group), flat=is_flat(group, tolerance=plan.flat_tolerance)
+        )
+        for member in group.members
+        for response_id in member.response_ids
+    }
+    advantages = {key: value for key, value in advantages.items() if key in kept}
+    advantages |= {key: 0.0 for key in sorted(noted) if key not in advantages}
+    return replace(credit, advantages=advantages), marks

@@ -9,7 +9,7 @@ greedily.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -19,10 +19,12 @@ from environments.rewards.scoring import Scoring
 from environments.rewards.terms import AnswerTerm, Term, Weighted, memory_r2_reward, outcome_of
 from memagent.core.exchange import Role, Sampling
 from memagent.core.snapshot import MemorySnapshot
-from train.credit.advantages import Balance, Estimator, MemberFilter, group_zscore
-from train.credit.groups import CreditGroup
+from train.credit.advantages import EVERYTHING, Balance, group_zscore
+from train.credit.objectives import Objective
+from train.credit.slots import Estimator, Selector
 from train.rollouts.collect import Collector
 from train.rollouts.comparisons import GradedRun
+from train.rollouts.slots import NO_SOURCE, GroupSource
 from train.settings.options import MANAGER_ROLES
 
 GREEDY = Sampling(temperature=0.0, max_tokens=64)
@@ -36,8 +38,6 @@ def answer_worth(weight: float = 1.0, *further: tuple[Term, float]) -> Weighted:
 
 EpisodeTerms = Callable[[Episode], Sequence[tuple[Term, float]]]
 """Gives the terms of a reward, with their weights, that know the episode."""
-Echo = Callable[[Sequence[CreditGroup], str], frozenset[str]]
-"""Gives the responses to repeat, from the groups of a step and a seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +67,12 @@ class CreditPlan:
     """Questions an episode when the answerer is trained."""
     episode_terms: EpisodeTerms | None = None
     """Further terms of the reward that depend on the episode."""
-    select: MemberFilter | None = None
-    """Members of a group to learn from; None for all."""
-    dynamic_sampling: bool = False
-    """Whether other sessions and questions are run in the place of those whose groups
-    turned out flat.
-    """
-    echo: Echo | None = None
-    """Replies of flat groups of successes to repeat in part; None for none."""
+    selector: Selector = EVERYTHING
+    """Chooses the groups, and their members, that are learned from."""
+    objectives: Mapping[str, Objective] = field(default_factory=dict[str, Objective])
+    """By name what changes the loss; here for the responses that they mark."""
+    source: GroupSource = NO_SOURCE
+    """Gives rows of earlier steps to learn from once more."""
     control: Literal["", "random_reward", "shuffled_advantage"] = ""
     """Replacement of the credit, to see what a run does without it."""
 

@@ -2,7 +2,7 @@
 
 *Global* comparisons take whole rollouts, session by session; *local* ones take runs of
 one session from one memory; *answer* ones take answers to one question from one memory.
-Allocators add runs to a comparison after a first look, and with dynamic sampling (DAPO)
+Allocators add runs to a comparison after a first look, and with a selector that refills
 a comparison whose runs all earned the same is replaced by another, until the planned
 number teaches or nothing is left to run. The mean then stays over the planned number of
 rows, so the learning rate stays what it was.
@@ -142,7 +142,7 @@ def _graded_rollout(
 async def local_comparisons(grading: Grading, group: RolloutGroup) -> list[Comparison]:
     """Compare the reruns of each session that has some."""
     planned = [await _local_comparison(grading, group, local) for local in group.locals]
-    spare = _not_rerun(grading, group) if grading.plan.dynamic_sampling else []
+    spare = _not_rerun(grading, group) if grading.plan.selector.refills else []
 
     async def run(chosen: Sequence[tuple[int, int]]) -> list[Comparison]:
         return [await _fresh_comparison(grading, group, place, member) for place, member in chosen]
@@ -287,7 +287,7 @@ async def answer_comparisons(grading: Grading, group: RolloutGroup) -> list[Comp
 
     planned = await compare(probes, numbers)
     spare: list[Probe] = []
-    if plan.dynamic_sampling:
+    if plan.selector.refills:
         asked = {probe.id for probe in probes}
         spare = [probe for probe in episode.probes if probe.id not in asked]
         collector.draws(group.key, "refill").shuffle(spare)

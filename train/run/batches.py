@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
@@ -13,44 +12,47 @@ import torch
 from accelerate import Accelerator
 
 from memagent.core.exchange import Role
-from train.credit.rows import RowBatch, build_rows, padded_count, rows_of
-from train.errors import TrainFault
+from train.credit.rows import RowBatch, RowNotes, build_rows, padded_count, rows_of
+from train.ranks import gathered, on_main
 from train.report.traces import step_record
 from train.rollouts.experience import Step
 from train.run.config import LoGoGRPOConfig
 
 
-def episodes_of_batch(batch: int, *, seed: int, episodes: int, size: int) -> list[int]:
-    """Return the places of the episodes that generation batch number `batch` plays.
-
-    Each pass over all of them is shuffled anew. The result depends on the arguments
-    alone; TRL's sampler shuffles every pass after a resume as it did the first.
-    Episodes at the end of a pass that fill no batch are not played in it. Raises
-    `TrainFault` when a batch is larger than all episodes.
-    """
-    if size > episodes:
-        raise TrainFault(
-            f"a step plays {size} episodes, and there are {episodes}; "
-            "give at least as many as a step plays"
-        )
-    passed, within = divmod(batch, episodes // size)
-    order = list(range(episodes))
-    random.Random(f"{seed}/episodes/{passed}").shuffle(order)
-    return order[within * size : (within + 1) * size]
-
-
 def episodes_of_step(
     number: int, *, args: LoGoGRPOConfig, accelerator: Accelerator, episodes: int, share: int
 ) -> list[int]:
-    """Return the places of the `share` episodes that this process plays in a step."""
-    micro = (args.steps_per_generation or 1) * args.num_iterations
-    places = episodes_of_batch(
-        number // max(1, micro // args.gradient_accumulation_steps),
-        seed=args.seed,
-        episodes=episodes,
-        size=share * accelerator.num_processes,
+    """Return the places of the `share` episodes that this process plays in a step.
+
+    The main process chooses those of all. Raises `TrainFault` for too few episodes.
+    """
+    micro = args.micro_batches * args.num_iterations
+    places = on_main(
+        lambda: args.plugins.episode_sampler.choose(
+            number // max(1, micro // args.gradient_accumulation_steps),
+            seed=args.seed,
+            episodes=episodes,
+            size=share * accelerator.num_processes,
+        )
     )
     return places[share * accelerator.process_index :][:share]
+
+
+def show_rewards(step: Step, places: Mapping[str, int], args: LoGoGRPOConfig) -> None:
+    """Show the episode sampler what the episodes of a step earned on all processes.
+
+    `places` gives the place of each episode by its id.
+    """
+    own: dict[int, list[float]] = {}
+    for group in step.groups:
+        place = places.get(group.key.episode_id.partition("/")[2])
+        if place is not None:
+            own.setdefault(place, []).extend(group.rewards_G)
+    together: dict[int, list[float]] = {}
+    for part in gathered(own):
+        for place, rewards in part.items():
+            together.setdefault(place, []).extend(rewards)
+    args.plugins.episode_sampler.see(together)
 
 
 def batch_of_step(
@@ -69,15 +71,13 @@ def batch_of_step(
         step.traces,
         step.credit.advantages,
         adapters={key: adapters.get(role, 0) for key, role in step.roles.items()},
-        echo=step.echo,
+        notes=RowNotes(marks=step.marks, offsets=step.credit.offsets, replayed=step.replayed),
         skip_zero=args.skip_zero_rows,
     )
     mine = torch.tensor([len(rows), step.rows], device=accelerator.device)
     gathered: Any = accelerator.gather(mine)
     everyone = gathered.view(-1, 2).tolist()
-    size = padded_count(
-        max(count for count, _ in everyone), multiple=args.steps_per_generation or 1
-    )
+    size = padded_count(max(count for count, _ in everyone), multiple=args.micro_batches)
     total = sum(counted for _, counted in everyone)
     share = size * len(everyone) / max(1, total)
     return build_rows(rows, size=size, pad_id=pad_id, counted=step.rows, share=share)

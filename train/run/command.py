@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from memagent.core.errors import ConfigError, MemAgentError
+from train.settings.former import current
 from train.settings.options import option_names
 from train.settings.preview import lines_of, preview
 from train.settings.run import RunSettings, check_folder, checked_run, load_run
@@ -158,7 +159,7 @@ def _preview(settings: RunSettings) -> None:
     if missing:
         raise ConfigError(f"{_MISSING} (lacks {', '.join(missing)})")
     plan = preview(settings)
-    if not option_names() >= settings.trainer.keys():
+    if not option_names() >= current(settings.trainer).keys():
         _need_libraries()
         from train.run.stages import stage_config, stage_folder
 

@@ -6,12 +6,14 @@ Local groups, credit and roles are among them (`train.settings.options`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from accelerate import PartialState
 from accelerate.utils.environment import parse_flag_from_env
 from trl.trainer.grpo_config import GRPOConfig
 
 from memagent.core.errors import ConfigError
+from train.run.plugins import Plugins, check_plugins, open_plugins
 from train.settings.options import LoGoOptions, Rules, check_options, check_rules
 
 _WHOLE_DISTRIBUTION = (
@@ -34,11 +36,17 @@ class LoGoGRPOConfig(LoGoOptions, GRPOConfig):
         check_options(self)
         super().__post_init__()
         check_rules(self, _sampling_rules(self))
+        check_plugins(self.plugins, self)
+
+    @cached_property
+    def plugins(self) -> Plugins:
+        """The techniques of the run, opened once; they keep their state here."""
+        return open_plugins(self)
 
     @property
     def corrects_sampler(self) -> bool:
         """Whether rows weigh by the ratio of the trainer's probability and the sampler's."""
-        differs = self.use_vllm or self.constrained
+        differs = self.use_vllm or self.constrained or bool(self.sampler_hook)
         return differs and self.vllm_importance_sampling_correction
 
 

@@ -1,13 +1,12 @@
 """Plans: a configuration becomes the plans of rollouts and credit.
 
-Names become techniques, weights become terms.
+Weights become terms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 from environments.records import Episode
@@ -22,23 +21,14 @@ from environments.rewards.terms import (
     Weighted,
 )
 from memagent.core.records import TimeSpan
-from memagent.plugins import load
-from train.credit.advantages import Estimator
-from train.rollouts.allocation import Allocator
-from train.rollouts.anchors import AnchorSelector
 from train.rollouts.collect import RolloutPlan
 from train.rollouts.grading import CreditPlan, answer_worth
 from train.run.config import LoGoGRPOConfig
 from train.settings.options import MANAGER_ROLES
-from train.techniques.d3s import most_varied
-from train.techniques.echo import echoed
 
 
 def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
-    """Return the plan of rollouts; one memory an episode when answers alone are trained.
-
-    Raises `UnknownPlugin` for an unknown technique.
-    """
+    """Return the plan of rollouts; one memory an episode when answers alone are trained."""
     compared = bool(args.trained_roles & MANAGER_ROLES)
     return RolloutPlan(
         members=(args.num_generations or 1) if compared else 1,
@@ -46,16 +36,14 @@ def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
         reruns=args.reruns,
         sessions=args.sessions,
         seed=args.seed,
-        selector=cast(AnchorSelector, load("techniques", args.anchor_selector)),
-        allocator=cast(Allocator, load("techniques", args.allocation)),
+        selector=args.plugins.anchor_selector,
+        allocator=args.plugins.allocator,
+        hinter=args.plugins.hinter,
     )
 
 
 def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
-    """Return the plan of questions and credit.
-
-    Raises `UnknownPlugin` for an estimator that is not there.
-    """
+    """Return the plan of questions and credit."""
     terms: list[tuple[Term, float]] = [
         (AnswerTerm(), 1.0),
         (CompressionTerm(), -args.compression),
@@ -72,16 +60,16 @@ def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
         questions=args.questions,
         rehearsal=args.rehearsal,
         local_weight=args.local_weight,
-        estimator=cast(Estimator, load("techniques", args.estimator)),
+        estimator=args.plugins.estimator,
         balance=cast(Any, args.balance),
         flat_tolerance=args.flat_tolerance,
         anchor_in_group=args.anchor_in_group,
         roles=args.trained_roles,
         answer_members=args.answer_members,
         answer_questions=args.answer_questions,
-        select=partial(most_varied, keep=args.keep_members) if args.keep_members else None,
-        dynamic_sampling=args.dynamic_sampling,
-        echo=echoed if args.echo_weight > 0 else None,
+        selector=args.plugins.selector,
+        objectives=args.plugins.objectives.parts,
+        source=args.plugins.source,
         control=cast(Any, args.control),
     )
 

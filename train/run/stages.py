@@ -101,6 +101,7 @@ def experience_of(
             plan=rollout_plan(args),
             episode_model=task.episode_model(split="train"),
             asked_after=task.asked_after(split="train"),
+            hints=task.hints(split="train"),
         ),
         plan=credit_plan(args),
         answering=answering,

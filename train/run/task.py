@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from environments.datasets.synthetic import Synthetic
+from environments.demonstrations.extraction import FactNoter
 from environments.demonstrations.ideal import Demonstration, OracleModel, demonstrations
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode
@@ -17,6 +18,7 @@ from memagent.llm.wrappers import RoutedModel
 from memagent.protocols import ChatModel
 from train.ranks import joined, shared
 from train.rollouts.collect import EpisodeModel, policy_only
+from train.rollouts.hints import Hints, no_hints
 from train.rollouts.questions import AskedAfter, QuestionedEpisode, as_played
 from train.run.evaluation import Evaluation, evaluate_policy
 from train.sampling.policy import PolicyModel
@@ -67,6 +69,18 @@ class TrainingTask(TrainingWorld):
             return known[episode.id, place]
 
         return asked_after
+
+    def hints(self, *, split: str) -> Hints:
+        """Return the maker of a session's right notes; a synthetic world knows them."""
+        if not isinstance(self.env, Synthetic):
+            return no_hints
+        env, language = self.env, NoteLanguage(self.env.lexicon(split))  # type: ignore[arg-type]
+
+        def hints(episode: Episode, place: int) -> list[str]:
+            noter = FactNoter(self.truth(env, episode), language)
+            return noter.notes_of(episode.sessions[place])
+
+        return hints
 
     def episode_model(self, *, split: str) -> EpisodeModel:
         """Return the maker of an episode's model.

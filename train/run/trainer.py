@@ -7,7 +7,7 @@ from. A dataset row here stands for an *episode* repeated n times; the episodes 
 step are a function of seed and step. We play them with the real agent and give back as
 many (prompt, completion, advantage) rows as there were model calls. Optimizer, PEFT,
 distributed training, checkpoints and logs stay TRL's. What is *not* changed: the loss
-(unless `echo_weight` adds to it), the clip, the KL.
+(unless an objective of the run changes it), the clip, the KL.
 
 Besides, `compute_loss` cuts a slice of rows into micro-batches of one adapter within a
 budget of tokens. The adapter stays active through the backward pass, since gradient
@@ -36,23 +36,29 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from environments.records import Episode
-from memagent.core.exchange import Role
+from memagent.core.exchange import Role, TokenTrace
 from train.credit.micro_batches import MicroBatch, loss_of_slice, merged, micro_batches
-from train.credit.rows import RowBatch
+from train.credit.objectives import MARK, LossView, Update
+from train.credit.rows import Row, RowBatch, build_rows
 from train.errors import TrainFault
 from train.ranks import Alone, average_gradients, gathered
 from train.rollouts.experience import Experience, Step
 from train.rollouts.figures import joined_figures
-from train.run.batches import batch_of_step, episodes_of_step, trace_step, update_figures
+from train.run.batches import (
+    batch_of_step,
+    episodes_of_step,
+    show_rewards,
+    trace_step,
+    update_figures,
+)
 from train.run.config import LoGoGRPOConfig, check_share
+from train.run.updates import AdmittedUpdates, LossReader
 from train.sampling.checkpoints import load_state, save_state
 from train.sampling.mismatch import correct_sampler
 from train.sampling.policy import PolicyModel
 from train.sampling.row_reader import RowReader
 from train.sampling.trained_policy import policy_of
 from train.sync import run_sync
-from train.techniques.echo import echo_loss
-from train.techniques.gradient_gate import GateCallback, GradientGate
 
 
 class LoGoGRPOTrainer(GRPOTrainer):
@@ -82,6 +88,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         """
         check_share(args, len(episodes))
         self._episodes = list(episodes)
+        self._places = {episode.id: place for place, episode in enumerate(self._episodes)}
         # TRL would set vLLM up for calls that are not made, and copy an adapter "default" as
         # the reference; ours is the model without adapters.
         hidden: dict[str, Any] = {"use_vllm": False}
@@ -111,17 +118,19 @@ class LoGoGRPOTrainer(GRPOTrainer):
             tokens=args.micro_batch_tokens,
         )
         self.policy = policy_of(self)
+        self.policy.hook = args.plugins.sampler_hook
         self.experience = experience(self.policy)
+        self.experience.read_entropies = self._entropies_of
         self.last_step: Step | None = None
         """The step that the present update learns from; for callbacks and reports."""
         self.last_tokens = 0
         """Tokens that all processes generated in that step."""
-        self._gate: GateCallback | None = None
-        if args.gradient_gate:
-            self._gate = GateCallback(GradientGate(k=args.gradient_gate))
-            self.add_callback(self._gate)
-        self._seen: tuple[torch.Tensor, torch.Tensor] | None = None
-        """Log-probabilities and entropies (B, C) of the present loss, for the echo."""
+        self._objectives = args.plugins.objectives
+        self._objectives.bind(processing_class)
+        self._loss_reader = LossReader(self._objectives, temperature=self.temperature)
+        self._updates = AdmittedUpdates(self._objectives)
+        if self._objectives:
+            self.add_callback(self._updates)
 
     # -- the one override --------------------------------------------------------------
 
@@ -141,6 +150,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         episodes = [self._episodes[place] for place in places]
         step = run_sync(self.experience.gather(episodes, step=number))
         self.last_step = step
+        show_rewards(step, self._places, self.args)
         batch = batch_of_step(
             step,
             args=self.args,
@@ -160,27 +170,38 @@ class LoGoGRPOTrainer(GRPOTrainer):
         It is the rows on the device, with the log-probabilities from before the update.
         """
         device = self.accelerator.device
-        names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages")
-        output: dict[str, Any] = {name: getattr(batch, name).to(device) for name in names}
+        output = self._inputs_of(batch)
         tokens = torch.tensor(batch.tokens, device=device, dtype=torch.float32)
         output["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
-        if self.args.echo_weight:
-            output["echo"] = batch.echo.to(device)
-        if len(self._adapter_names) > 1:
-            output["adapters"] = batch.adapters.to(device)
-        every = (self.args.steps_per_generation or 1) * self.num_iterations
+        for name, marks in batch.marks.items():
+            output[MARK + name] = marks.to(device)
+        every = self.args.micro_batches * self.num_iterations
+        replays = bool(batch.replayed.any())
+        several = self.args.gradient_accumulation_steps % every
         with (
             torch.no_grad(),
             disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
         ):
-            if self.use_vllm or self.args.gradient_accumulation_steps % every:
+            if self.use_vllm or several or replays:
+                sampled = batch.sampled_logps.to(device)
                 output["old_per_token_logps"] = self._reader.policy(output)
-                figures = correct_sampler(output, batch.sampled_logps.to(device), self.args)
+                figures = correct_sampler(output, sampled, self.args)
                 for name, value in joined_figures(gathered(figures)).items():
                     self._metrics["train"][name].append(value)
+                if replays:  # the ratio is to the policy that said them
+                    earlier = batch.replayed.to(device).unsqueeze(1)
+                    old = output["old_per_token_logps"]
+                    output["old_per_token_logps"] = torch.where(earlier, sampled, old)
             if self.beta != 0.0:
                 output["ref_per_token_logps"] = self._reader.reference(output)
         return output
+
+    def _inputs_of(self, batch: RowBatch) -> dict[str, Any]:
+        """Return rows as inputs of a pass, on the device."""
+        names = ["prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages"]
+        if len(self._adapter_names) > 1:
+            names.append("adapters")
+        return {name: getattr(batch, name).to(self.accelerator.device) for name in names}
 
     # -- loss --------------------------------------------------------------------------
 
@@ -198,6 +219,8 @@ class LoGoGRPOTrainer(GRPOTrainer):
         if not self.model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         bare = self.accelerator.unwrap_model(model)
+        if self._objectives.looks_ahead:
+            self._objectives.prepare(self._view_of_slice(inputs))
 
         def loss_of(part: MicroBatch) -> tuple[torch.Tensor, dict[str, list[float]]]:
             noted: dict[str, list[float]] = defaultdict(list)
@@ -227,37 +250,66 @@ class LoGoGRPOTrainer(GRPOTrainer):
             return self._compute_loss(bare, part.inputs) * part.row_share
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
-        loss = super()._compute_loss(model, inputs)
-        if self._seen is not None:
-            (logps, entropies), self._seen = self._seen, None
-            repeated = echo_loss(logps, entropies, inputs["completion_mask"], inputs["echo"])
-            self._metrics["train"]["echo_loss"].append(float(repeated.detach()))
-            loss = (
-                loss + self.args.echo_weight * repeated / self.current_gradient_accumulation_steps
-            )
+        if not self._objectives:
+            return super()._compute_loss(model, inputs)
+        own, reader = dict(inputs), self._loss_reader
+        bounds = {"epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high}
+        with _changed(self, bounds), reader.logits_of(model), reader.loss_of(own):
+            loss = super()._compute_loss(model, own)
+            assert reader.view is not None
+            for name, term in self._objectives.terms(reader.view).items():
+                self._metrics["train"][name].append(float(term.detach()))
+                loss = loss + term / self.current_gradient_accumulation_steps
         return loss
+
+    def _view_of_slice(self, inputs: dict[str, Any]) -> LossView:
+        """Return a whole slice as objectives see it, without a gradient."""
+        with torch.no_grad():
+            logps, entropies = self._reader.with_entropies(inputs)
+        return self._loss_reader.view_of(inputs, logps, entropies)
+
+    def _entropies_of(
+        self, traces: Mapping[str, TokenTrace], roles: Mapping[str, Role]
+    ) -> dict[str, list[float]]:
+        """Return the entropies of the tokens of a step by response id."""
+        places = {key: self._adapter_names.index(at) for key, at in self.adapters.items()}
+        rows = [
+            Row(trace=trace, advantage=0.0, adapter=places.get(roles[key], 0))
+            for key, trace in traces.items()
+        ]
+        pad_id: Any = self.processing_class.pad_token_id
+        batch = build_rows(rows, size=len(rows), pad_id=pad_id)
+        inputs = self._inputs_of(batch)
+        with torch.no_grad():
+            _, entropies = self._reader.with_entropies(inputs)
+        return {
+            key: entropies[place, : len(trace.completion_ids)].tolist()
+            for place, (key, trace) in enumerate(traces.items())
+        }
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Train on one slice as TRL does, and average gradients before an optimizer step.
 
-        The gradient gate is shown the gradients that the step is about to apply.
+        Objectives are shown the gradients that the step is about to apply.
         """
-        per_pass = self.args.steps_per_generation or 1
+        per_pass = self.args.micro_batches
         in_batch = self._step % (per_pass * self.num_iterations)
         with self._reader.adapter_kept():
             loss = super().training_step(model, inputs, num_items_in_batch)
         if self.accelerator.sync_gradients:
             average_gradients(self.accelerator.unwrap_model(model))
-        if self._gate is not None and self.accelerator.sync_gradients:
-            self._gate.look(self.accelerator.unwrap_model(model), first_use=in_batch < per_pass)
-            self._metrics["train"]["gate/norm"].append(self._gate.norm)
-            self._metrics["train"]["gate/refused"].append(float(self._gate.gate.refused))
+        if self._objectives and self.accelerator.sync_gradients:
+            bare = self.accelerator.unwrap_model(model)
+            update = Update(model=bare, first_use=in_batch < per_pass)
+            for name, value in self._updates.look(update).items():
+                self._metrics["train"][name].append(value)
         return loss
 
     def _get_per_token_logps_and_entropies(self, *values: Any, **options: Any) -> Any:
         output = super()._get_per_token_logps_and_entropies(*values, **options)
-        if self.args.echo_weight and output[1] is not None and torch.is_grad_enabled():
-            self._seen = output[0], output[1]
+        bounds = self._loss_reader.read(output[0], output[1])
+        if bounds is not None:
+            self.epsilon_low, self.epsilon_high = bounds
         return output
 
     # -- log and checkpoints -----------------------------------------------------------
@@ -282,7 +334,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         """Return the parts of the experience that a checkpoint keeps, by name."""
         collector = self.experience.collector
         parts: dict[str, Any] = {"spread": collector.spread, "history": collector.history}
-        return parts if self._gate is None else parts | {"gate": self._gate.gate}
+        return parts | self.args.plugins.stateful()
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)

@@ -13,6 +13,7 @@ first pass goes through the roles one at a time, those who listen first, and Muo
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +186,7 @@ def warm_up(
     """
     if not demonstrations:
         raise TrainFault("there are no demonstrations to learn from")
+    marked = marks_replies(tokenizer)
     args = SFTConfig(
         output_dir=str(folder / "run"),
         num_train_epochs=plan.epochs,
@@ -194,7 +196,8 @@ def warm_up(
         warmup_steps=0.05,
         per_device_train_batch_size=max(1, plan.batch_rows // PartialState().num_processes),
         max_length=plan.max_tokens,
-        assistant_only_loss=True,
+        assistant_only_loss=marked,
+        completion_only_loss=not marked,
         seed=plan.seed,
         report_to=[],
         logging_steps=10,
@@ -212,7 +215,7 @@ def warm_up(
     trainer = WarmUpTrainer(
         model,
         args=args,
-        train_dataset=Dataset.from_list([demonstration.chat() for demonstration in shown]),
+        train_dataset=Dataset.from_list([_example(each, marked=marked) for each in shown]),
         processing_class=tokenizer,
         peft_config=peft_config,
         optimizers=(optimizer_of(model, plan), None),
@@ -230,6 +233,24 @@ def warm_up(
     bare = trainer.accelerator.unwrap_model(trainer.model)
     on_main(lambda: save_model(bare, tokenizer, folder, note={"warm_up": figures}))
     return figures
+
+
+def marks_replies(tokenizer: Any) -> bool:
+    """Tell whether the chat template marks what the assistant says, as TRL's masks need.
+
+    Templates of most hub models do not. Their demonstrations are given as a prompt and
+    its completion, cut where the reply of the policy begins.
+    """
+    return "generation" in re.findall(r"{%-?\s*(\w+)", tokenizer.chat_template or "")
+
+
+def _example(demonstration: Demonstration, *, marked: bool) -> dict[str, Any]:
+    """Return a demonstration as a row of TRL's dataset."""
+    chat = demonstration.chat()
+    if marked:
+        return chat
+    *prompt, reply = chat["messages"]
+    return {"prompt": prompt, "completion": [reply]}
 
 
 def bf16_works() -> bool:

@@ -36,6 +36,7 @@ from memagent.core.exchange import (
 from memagent.core.records import content_id
 from train.sampling.batcher import BatchStats, RequestBatcher
 from train.sampling.generation import Engine, Job, Sampled, Synced
+from train.sampling.hooks import SampledCall, SamplerHook
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=256)
 """Sampling of requests and policies that say nothing else."""
@@ -91,6 +92,8 @@ class PolicyModel:
         self._batcher: RequestBatcher[Job, Sampled] = RequestBatcher(self._generate, width=width)
         self.generation_s = 0.0
         """Seconds spent in the engine."""
+        self.hook: SamplerHook | None = None
+        """Changes the sampling of single calls."""
 
     @property
     def stats(self) -> BatchStats:
@@ -131,6 +134,11 @@ class PolicyModel:
         """Answer a request with the draws of a key."""
         settings = _filled(request.sampling, sampling)
         prompt_ids = self.prompt_ids(request)
+        if self.hook is not None:
+            call = SampledCall(
+                role=request.role, key=key, version=self.version, prompt_tokens=len(prompt_ids)
+            )
+            settings = self.hook.sampling(call, settings)
         limit = settings.max_tokens or 256
         if self._context_tokens is not None:
             limit = min(limit, self._context_tokens - len(prompt_ids))

@@ -43,6 +43,20 @@ class RowReader:
         with self.adapter_kept():
             return logps_of(rows, read, tokens=self.tokens)
 
+    def with_entropies(self, rows: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (B, C) log-probabilities and entropies of the policy as it is now."""
+        entropies = torch.zeros(rows["completion_ids"].shape, device=rows["completion_ids"].device)
+
+        def read(part: MicroBatch) -> torch.Tensor:
+            if len(self.adapters) > 1:
+                self.model.set_adapter(self.adapters[part.adapter])
+            logps, values = self._read(self.model, part, compute_entropy=True)[:2]
+            entropies[part.rows, : values.shape[1]] = values.to(entropies.dtype)
+            return logps
+
+        with self.adapter_kept():
+            return logps_of(rows, read, tokens=self.tokens), entropies
+
     def reference(self, rows: Mapping[str, Any]) -> torch.Tensor:
         """Return (B, C) log-probabilities of the model that training began with."""
         model = self.start or self.model
@@ -54,7 +68,10 @@ class RowReader:
         return kept_adapter(self.model) if len(self.adapters) > 1 else nullcontext()
 
     def _logps(self, model: Any, part: MicroBatch) -> torch.Tensor:
+        return self._read(model, part)[0]
+
+    def _read(self, model: Any, part: MicroBatch, **options: Any) -> Any:
         inputs = part.inputs
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        return self.read(model, ids, mask, inputs["completion_ids"].size(1))[0]
+        return self.read(model, ids, mask, inputs["completion_ids"].size(1), **options)

@@ -171,31 +171,35 @@ class LoGoOptions:
     )
     allocation: str = field(
         default="even",
+        metadata={"help": "How reruns and answers are spread over groups; see Techniques below."},
+    )
+    selectors: list[str] = field(
+        default_factory=list[str],
         metadata={
-            "help": "How reruns and answers are spread over groups: even, dars, knapsack or vade."
+            "help": "What is learned from, one selector after the other; see Techniques below."
         },
     )
-    dynamic_sampling: bool = field(
-        default=False,
-        metadata={"help": "Replace local and answer groups whose rewards are all alike."},
+    objectives: list[str] = field(
+        default_factory=list[str],
+        metadata={"help": "What changes the loss; see Techniques below."},
     )
-    keep_members: int = field(
-        default=0,
-        metadata={
-            "help": "Learn from this many members a group, those that vary most (D3S); 0 for all."
-        },
+    episode_sampler: str = field(
+        default="shuffled", metadata={"help": "Which episodes a step plays."}
     )
-    echo_weight: float = field(
-        default=0.0,
-        metadata={
-            "help": "Weight of repeating part of a reply of a group that succeeded alike (EchoRL)."
-        },
+    group_source: str = field(
+        default="", metadata={"help": "Rows of earlier steps to learn from once more."}
     )
-    gradient_gate: float = field(
-        default=0.0,
+    hinter: str = field(
+        default="", metadata={"help": "Hints that the policy is given while it plays."}
+    )
+    sampler_hook: str = field(
+        default="",
+        metadata={"help": "What changes the sampling of single calls; rows are corrected for it."},
+    )
+    arguments: dict[str, Any] = field(
+        default_factory=dict[str, Any],
         metadata={
-            "help": "Refuse to reuse a batch beyond this many MADs of usual gradients (DGG); "
-            "0 for off."
+            "help": "Arguments of techniques by name: `[trainer.arguments.NAME]`, a table each."
         },
     )
     control: str = field(
@@ -295,11 +299,6 @@ def _own_rules(args: LoGoOptions) -> Rules:
         "local_weight": (args.local_weight >= 0, "at least 0; 0 makes no local runs"),
         "reruns": (args.reruns >= 1, "at least 1; set local_probability = 0 for none"),
         "control": (args.control in CONTROLS, "'', 'random_reward' or 'shuffled_advantage'"),
-        "keep_members": (
-            args.keep_members >= 0 and args.keep_members != 1,
-            "0 for all, or at least 2",
-        ),
-        "echo_weight": (args.echo_weight >= 0, "at least 0"),
         "flat_tolerance": (args.flat_tolerance >= 0, "at least 0"),
         "micro_batch_tokens": (args.micro_batch_tokens >= 1, "at least 1"),
         "importance_sampling_level": (
@@ -318,16 +317,7 @@ def _batch_rules(args: LoGoOptions) -> Rules:
     n = args.num_generations or 1
     rows = args.per_device_train_batch_size * args.micro_batches
     every = args.micro_batches * args.num_iterations
-    every_pass = args.micro_batches % args.gradient_accumulation_steps
     return {
-        "gradient_gate": (
-            args.gradient_gate == 0
-            or (args.gradient_gate > 0 and args.num_iterations > 1 and not every_pass),
-            (
-                "0, or above 0 with num_iterations above 1 and gradient_accumulation_steps "
-                "a divisor of steps_per_generation"
-            ),
-        ),
         "steps_per_generation": (
             rows % n == 0,
             (

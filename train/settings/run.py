@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from memagent.config import read_toml
 from memagent.core.errors import ConfigError
 from memagent.plugins import load
+from train.settings.former import current
 
 
 class Part(BaseModel):
@@ -230,7 +231,7 @@ class RunSettings(Part):
 
     def trainer_of(self, stage: Stage) -> dict[str, Any]:
         """Return the values of `[trainer]` as a stage changes them."""
-        return self.trainer | ({"roles": stage.roles} if stage.roles else {})
+        return current(self.trainer) | ({"roles": stage.roles} if stage.roles else {})
 
 
 def load_run(path: Path) -> RunSettings:

@@ -10,6 +10,11 @@ further runs are made, none for p of one half and more, and no more than make `c
 all. Every further run starts where the first ones did, under the same policy, so the
 group stays comparable; what the first look shows decides only how many there are.
 
+These numbers are for advantages that are not divided by the spread, `estimator =
+"mean"`. What a group teaches is the sum of its |advantages|: 2 p (1 - p) a run there,
+and 2 sqrt(p (1 - p)) with standardised ones. `dars_standardised` takes that for S, with
+N and 2 (1 - p) N, the values of S at one half, in the place of N/2 and (1 - p) N.
+
 Shapes: G members of a group.
 """
 
@@ -24,14 +29,21 @@ from train.rollouts.allocation import Even, accuracy
 
 
 def further_runs(
-    accuracy: float, runs: int, *, hardness: bool = False, cap: int | None = None
+    accuracy: float,
+    runs: int,
+    *,
+    hardness: bool = False,
+    standardised: bool = False,
+    cap: int | None = None,
 ) -> int:
     """Return the runs to add to a group whose first `runs` had this accuracy, in [0, 1]."""
     p = Fraction(accuracy).limit_denominator(max(1, runs) * 1_000) or Fraction(1, 2 * runs)
     if p >= Fraction(1, 2):
         return 0
-    spread = 2 * p * (1 - p)
     target = (1 - p) * runs if hardness else Fraction(runs, 2)
+    spread = 2 * p * (1 - p)
+    if standardised:
+        spread, target = Fraction(2 * float(p * (1 - p)) ** 0.5), 2 * target
     more = max(0, ceil((target - runs * spread) / spread))
     return more if cap is None else max(0, min(more, cap - runs))
 
@@ -44,6 +56,8 @@ class Dars(Even):
     """
 
     hardness: bool = False
+    standardised: bool = False
+    """Whether the estimator divides by the spread."""
 
     def more(self, rewards_G: Sequence[float], /) -> int:
         """Return `further_runs` for the group's accuracy."""
@@ -54,9 +68,11 @@ class Dars(Even):
             accuracy(rewards_G),
             runs,
             hardness=self.hardness,
+            standardised=self.standardised,
             cap=(8 if self.hardness else 4) * runs,
         )
 
 
 dars = Dars()
 dars_hardness = Dars(hardness=True)
+dars_standardised = Dars(standardised=True)

@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
-from transformers import TrainerCallback
-
 from memagent.core.errors import ConfigError
+from train.credit.objectives import Objective, Update
 
 LEAST: Final = 4
 """First uses that must be known."""
@@ -30,16 +28,42 @@ KEPT: Final = 100
 """First uses that are remembered."""
 
 
-@dataclass(kw_only=True)
-class GradientGate:
-    """The usual gradient norms, and whether the present batch was refused."""
+class GradientGate(Objective):
+    """Refuses to reuse a batch beyond `k` MADs of the usual gradients."""
 
-    k: float
-    usual: deque[float] = field(default_factory=lambda: deque[float](maxlen=KEPT))
-    closed: bool = False
-    """Whether the present batch is not used any more."""
-    refused: int = 0
-    """Steps dropped so far."""
+    def __init__(self, *, k: float = 3.0) -> None:
+        if not k > 0:
+            raise ConfigError(f"gradient_gate: k is above 0, not {k}")
+        self.k = k
+        self.usual: deque[float] = deque(maxlen=KEPT)
+        """The usual gradient norms."""
+        self.closed = False
+        """Whether the present batch is not used any more."""
+        self.refused = 0
+        """Steps dropped so far."""
+        self.norm = 0.0
+        """Norm of the output layer's gradient in this optimizer step, before clipping."""
+
+    def check(self, args: Any, /) -> None:
+        """Raise `ConfigError` unless batches are reused, in whole optimizer steps."""
+        whole = args.micro_batches % args.gradient_accumulation_steps == 0
+        if args.num_iterations < 2 or not whole:
+            raise ConfigError(
+                "gradient_gate must be off, or num_iterations above 1 and "
+                "gradient_accumulation_steps a divisor of steps_per_generation"
+            )
+
+    def admits(self, update: Update, /) -> bool:
+        """Tell whether the update's gradient is usual.
+
+        Raises `ConfigError` when the output layer is not trained in this process.
+        """
+        self.norm = output_norm(update.model)
+        return self.passes(self.norm, first_use=update.first_use)
+
+    def figures(self) -> Mapping[str, float]:
+        """Return the norm and the number of refused steps."""
+        return {"gate/norm": self.norm, "gate/refused": float(self.refused)}
 
     def bound(self) -> float:
         """Return the largest norm let through; infinity while too few norms are known."""
@@ -58,43 +82,14 @@ class GradientGate:
         self.refused += self.closed
         return not self.closed
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Mapping[str, Any]:
         """Return the gate as plain values."""
         return {"usual": list(self.usual), "closed": self.closed, "refused": self.refused}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Any, /) -> None:
         """Take over the values that `state` gave."""
         self.usual = deque(state["usual"], maxlen=KEPT)
         self.closed, self.refused = bool(state["closed"]), int(state["refused"])
-
-
-class GateCallback(TrainerCallback):
-    """Drops the optimizer step by taking the gradients away."""
-
-    def __init__(self, gate: GradientGate) -> None:
-        self.gate = gate
-        self.norm = 0.0
-        """Norm of the output layer's gradient in this optimizer step, before clipping."""
-        self.first_use = True
-        """Whether this optimizer step is in the first pass over its batch."""
-
-    def look(self, model: Any, *, first_use: bool) -> None:
-        """Read the gradients after the last backward pass of an optimizer step.
-
-        Raises `ConfigError` when the output layer is not trained in this process.
-        """
-        self.norm, self.first_use = output_norm(model), first_use
-
-    def on_pre_optimizer_step(
-        self,
-        args: Any,  # noqa: ARG002 - interface
-        state: Any,  # noqa: ARG002 - interface
-        control: Any,  # noqa: ARG002 - interface
-        **kwargs: Any,
-    ) -> None:
-        """Remove the gradients of a refused step, after backward and before the optimizer."""
-        if not self.gate.passes(self.norm, first_use=self.first_use):
-            kwargs["model"].zero_grad(set_to_none=True)
 
 
 def output_norm(model: Any) -> float:

@@ -5,7 +5,9 @@
 is the chance that n runs of a group with success rate p differ, times how much there is
 to learn from it; the second factor is our reading of the paper. Numbers n_i with a
 given sum are chosen by dynamic programming, exactly. The rates are those of earlier
-visits; a group never seen counts as one half.
+visits; a group never seen counts as one half. A group in which nothing succeeded, or
+everything, is worth 0 at any number, so it would never get more than the least again: a
+`fallback` share of what is left beyond the least goes to such groups, evenly.
 """
 
 from __future__ import annotations
@@ -58,6 +60,9 @@ def best_numbers(rates: Sequence[float], *, budget: int, least: int = 2) -> list
 class Knapsack(Even):
     """As many runs as without it, spread by the success rates of earlier visits."""
 
+    fallback: float = 0.2
+    """Share of the budget beyond the least for groups that look worthless."""
+
     def plan(
         self,
         names: Sequence[str],
@@ -68,7 +73,14 @@ class Knapsack(Even):
     ) -> list[int]:
         """Return numbers that add up to `each` a group."""
         rates = [history.last(name) for name in names]
-        return best_numbers(rates, budget=each * len(names), least=min(2, each))
+        least = min(2, each)
+        lost = [place for place, rate in enumerate(rates) if rate in (0.0, 1.0)]
+        spare = (each - least) * len(names)
+        kept = int(self.fallback * spare) if lost else 0
+        numbers = best_numbers(rates, budget=each * len(names) - kept, least=least)
+        for turn in range(kept):
+            numbers[lost[turn % len(lost)]] += 1
+        return numbers
 
 
 knapsack = Knapsack()

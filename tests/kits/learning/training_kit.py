@@ -126,6 +126,7 @@ class GivenSteps:
         self.steps = list(steps)
         self.asked: list[tuple[list[str], int]] = []
         self.collector = self
+        self.read_entropies: Any = None
         self.spread = SessionSpread()
         self.history = SuccessHistory()
 

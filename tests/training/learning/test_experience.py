@@ -5,7 +5,6 @@ that take the credit's place.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -21,9 +20,10 @@ from train.rollouts.experience import CreditPlan, Experience, Step
 from train.rollouts.grading import answer_worth
 from train.run.plans import Temporal
 from train.settings.options import MANAGER_ROLES, ROLE_SETS
-from train.techniques.d3s import most_varied
+from train.techniques.d3s import D3S
 from train.techniques.dars import Dars
-from train.techniques.echo import echoed
+from train.techniques.dynamic_sampling import DynamicSampling
+from train.techniques.echo import Echo
 from train.techniques.vade import Vade
 
 ROLLOUTS = RolloutPlan(members=4, local_probability=0.7, reruns=3, seed=2)
@@ -197,7 +197,7 @@ async def test_flat_groups_are_replaced_and_the_mean_stays_over_the_planned_rows
     quiet = replace(ROLLOUTS, local_probability=0.3)
     plain = await _gather(_experience(quiet, keep=0.85), sessions=6)
     step = await _gather(
-        _experience(quiet, replace(CREDIT, dynamic_sampling=True), keep=0.85), sessions=6
+        _experience(quiet, replace(CREDIT, selector=DynamicSampling()), keep=0.85), sessions=6
     )
     flat = [group for group in plain.groups if is_flat(group)]
     assert flat
@@ -224,19 +224,20 @@ async def test_flat_groups_are_replaced_and_the_mean_stays_over_the_planned_rows
 
 
 async def test_a_group_of_successes_is_echoed_with_advantage_zero() -> None:
-    sure = replace(CREDIT, echo=echoed, reward=Weighted((AnswerTerm(), 1.0)))
+    sure = replace(CREDIT, objectives={"echo": Echo()}, reward=Weighted((AnswerTerm(), 1.0)))
     step = await _gather(_experience(credit=sure, keep=1.0))
-    assert step.echo
-    assert all(step.credit.advantages[key] == 0.0 and key in step.traces for key in step.echo)
-    assert (
-        await _gather(_experience(credit=replace(sure, echo=None), keep=1.0))
-    ).echo == frozenset()
+    assert step.marks["echo"]
+    assert all(
+        step.credit.advantages[key] == 0.0 and key in step.traces for key in step.marks["echo"]
+    )
+    plain = await _gather(_experience(credit=replace(sure, objectives={}), keep=1.0))
+    assert plain.marks == {}
 
 
 async def test_fewer_members_are_kept_by_their_spread() -> None:
     plain, kept = (
         await _gather(_experience()),
-        await _gather(_experience(credit=replace(CREDIT, select=partial(most_varied, keep=2)))),
+        await _gather(_experience(credit=replace(CREDIT, selector=D3S(keep=2)))),
     )
     assert set(kept.credit.advantages) < set(plain.credit.advantages)
     assert kept.rows < plain.rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 from itertools import combinations, product
 from statistics import pvariance
 
@@ -16,11 +15,12 @@ from memagent.core.exchange import Role
 from memagent.plugins import load
 from train.credit.advantages import group_mean, logo_advantages
 from train.credit.groups import CreditGroup, GroupKey, Member, is_flat, planned_rows
+from train.credit.scored import ScoredGroup
 from train.errors import TrainFault
 from train.rollouts.allocation import SuccessHistory
 from train.run.config import LoGoGRPOConfig
 from train.run.plans import credit_plan, evidence_ranges, rollout_plan
-from train.techniques.d3s import most_varied
+from train.techniques.d3s import D3S, most_varied
 from train.techniques.dars import dars, dars_hardness, further_runs
 from train.techniques.echo import echoed
 from train.techniques.gradient_gate import LEAST, GradientGate
@@ -113,9 +113,7 @@ def test_the_most_varied_of_a_mixed_group_are_its_extremes() -> None:
 
 def test_members_that_are_filtered_out_still_stand_in_the_comparison() -> None:
     whole = logo_advantages([_group([0.0, 0.5, 0.6, 1.0])]).advantages
-    kept = logo_advantages(
-        [_group([0.0, 0.5, 0.6, 1.0])], select=partial(most_varied, keep=2)
-    ).advantages
+    kept = logo_advantages([_group([0.0, 0.5, 0.6, 1.0])], selector=D3S(keep=2)).advantages
     assert kept == {key: whole[key] for key in ("r0a", "r0b", "r3a", "r3b")}
 
 
@@ -182,6 +180,7 @@ def test_a_step_drift_is_tracked_within_thirty_visits_only_with_decay() -> None:
         draws, history = random.Random(3), SuccessHistory(decay=decay)
         for visit in range(130):
             rate = 0.1 if visit < 100 else 0.8
+            history.version = visit
             history.see("p", [float(draws.random() < rate) for _ in range(8)])
         return abs(history.mean("p") - 0.8)
 
@@ -205,6 +204,8 @@ def test_a_history_is_saved_and_loaded_whole() -> None:
     history.see("p", [1.0, 0.25])
     again.load(history.state())
     assert (again.beliefs, again.rates) == (history.beliefs, history.rates)
+    history.version = again.version = 3
+    assert again.belief("p") == history.belief("p") != history.beliefs["p"]
 
 
 @pytest.mark.parametrize("name", ["even", "dars", "dars_hardness", "knapsack", "vade"])
@@ -283,19 +284,20 @@ def test_techniques_are_off_by_default_and_chosen_by_name(tmp_path) -> None:
             estimator="tree",
             evidence=0.2,
             temporal=0.5,
-            keep_members=4,
+            selectors=["d3s"],
+            arguments={"d3s": {"keep": 4}},
         ),
     )
     credit = credit_plan(plain)
     assert rollout_plan(plain).allocator is load("techniques", "even")
-    assert (credit.select, credit.echo) == (None, None)
-    assert (credit.dynamic_sampling, credit.control) == (False, "")
+    assert (credit.selector.refills, credit.objectives, credit.control) == (False, {}, "")
     assert credit.episode_terms is None
     assert "evidence" not in [term.name for term, _ in credit.reward.terms]
     credit = credit_plan(chosen)
     assert rollout_plan(chosen).allocator is knapsack
     assert credit.estimator is tree_estimator
-    assert credit.select is not None and len(credit.select([0.0, 1.0, 2.0, 3.0, 4.0])) == 4
+    group = ScoredGroup(_group([0.0, 1.0, 2.0, 3.0, 4.0]))
+    assert len(credit.selector.members(group, group)) == 4
     assert ("evidence", 0.2) in [(term.name, weight) for term, weight in credit.reward.terms]
     assert credit.episode_terms is not None
     assert [(term.name, weight) for term, weight in credit.episode_terms(small_episode(0))] == [
@@ -326,13 +328,20 @@ def test_memory_t1_weighs_accuracy_grounding_and_time() -> None:
     ("values", "message"),
     [
         ({"control": "both"}, "control must be"),
-        ({"keep_members": 1}, "keep_members must be"),
-        ({"gradient_gate": 3.0, "num_iterations": 1}, "gradient_gate must be"),
+        ({"selectors": ["d3s"], "arguments": {"d3s": {"keep": 1}}}, "keeps at least 2"),
+        ({"objectives": ["gradient_gate"], "num_iterations": 1}, "gradient_gate must be"),
+        ({"objectives": ["d3s"], "arguments": {"d3s": {"keep": 2}}}, "is no Objective"),
+        ({"arguments": {"echo": {"weight": 1.0}}}, "arguments.echo: no slot"),
+        ({"objectives": ["echo"], "arguments": {"echo": {"wait": 1.0}}}, "arguments.echo"),
+        ({"estimator": "mean", "arguments": {"mean": {"a": 1}}}, "takes no arguments"),
         (
             {"loss_type": "luspo", "importance_sampling_level": "token"},
             "importance_sampling_level must be",
         ),
-        ({"echo_weight": -1.0}, "echo_weight must be"),
+        (
+            {"objectives": ["echo"], "arguments": {"echo": {"weight": -1.0}}},
+            "weight is at least 0",
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused_by_name(tmp_path, values, message: str) -> None:

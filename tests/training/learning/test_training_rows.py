@@ -81,11 +81,12 @@ def test_micro_batches_change_neither_loss_nor_gradient(tmp_path: Path, tokens: 
     """Clip, KL, entropy and echo included: one pass over a slice, or many over parts of it."""
     tokenizer = tiny_tokenizer()
     step = random_step(tokenizer, rows=13, seed=2)
-    step = replace(step, echo=frozenset(list(step.traces)[:3]))
+    step = replace(step, marks={"echo": frozenset(list(step.traces)[:3])})
     values: dict[str, Any] = {
         "beta": 0.3,
         "entropy_coef": 0.2,
-        "echo_weight": 0.5,
+        "objectives": ["echo"],
+        "arguments": {"echo": {"weight": 0.5}},
         "num_iterations": 2,
         "max_steps": 2,
         "epsilon": 0.02,

@@ -23,7 +23,7 @@ from training_kit import (
 from transformers import TrainerCallback
 
 from train.rollouts.experience import Step
-from train.techniques.echo import clip_mask, echo_loss
+from train.techniques.echo import clip_mask, echo_loss, step_means
 
 
 class _Notes(TrainerCallback):
@@ -71,6 +71,8 @@ def _largest(gradients: dict[str, torch.Tensor]) -> float:
     return max((float(one.abs().max()) for one in gradients.values()), default=0.0)
 
 
+ECHO: dict[str, Any] = {"objectives": ["echo"], "arguments": {"echo": {"weight": 0.5}}}
+
 # -- echo ------------------------------------------------------------------------------
 
 
@@ -80,10 +82,22 @@ def test_the_clip_ends_with_the_entropy_peak() -> None:
     assert clip_mask(entropies, mask).tolist() == [[1, 1, 0, 0], [1, 0, 0, 0]]
 
 
+def test_the_clip_ends_with_the_step_of_the_highest_mean_entropy() -> None:
+    entropies = torch.tensor([[0.1, 0.9, 0.5, 0.6, 0.2], [0.9, 0.9, 0.1, 0.2, 0.1]])
+    ends = torch.tensor([[0, 1, 0, 1, 0], [0, 1, 0, 0, 0]]).bool()
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]])
+    means = step_means(entropies, mask, ends)
+    assert means[0].tolist() == pytest.approx([0.5, 0.5, 0.55, 0.55, 0.2])
+    assert means[1, :4].tolist() == pytest.approx([0.9, 0.9, 0.15, 0.15])
+    assert clip_mask(entropies, mask, ends).tolist() == [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]
+    whole = clip_mask(entropies, mask, torch.zeros_like(ends))
+    assert whole.tolist() == mask.tolist()  # a reply without an end is one step
+
+
 def test_only_tokens_of_the_clip_get_a_gradient_from_the_echo() -> None:
     logps = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -1.0, -1.0]], requires_grad=True)
     entropies, mask = torch.tensor([[0.1, 0.9, 0.3], [0.1, 0.2, 0.3]]), torch.ones(2, 3)
-    loss = echo_loss(logps, entropies, mask, torch.tensor([1.0, 0.0]))
+    loss = echo_loss(logps, clip_mask(entropies, mask), torch.tensor([1.0, 0.0]))
     loss.backward()
     assert float(loss.detach()) == pytest.approx((1.0 + 2.0) / 2 / 2)
     assert logps.grad is not None
@@ -93,9 +107,9 @@ def test_only_tokens_of_the_clip_get_a_gradient_from_the_echo() -> None:
 def test_a_degenerate_group_teaches_by_its_echo_alone(tmp_path: Path) -> None:
     step = random_step(tiny_tokenizer(), rows=6, seed=1)
     flat = _with(step, advantages=dict.fromkeys(step.traces, 0.0))
-    echo = _with(flat, echo=frozenset([next(iter(step.traces))]))
+    echo = _with(flat, marks={"echo": frozenset([next(iter(step.traces))])})
     policy, _ = _run(tmp_path / "policy", [flat])
-    repeated, _ = _run(tmp_path / "echo", [echo], echo_weight=0.5, skip_zero_rows=True)
+    repeated, _ = _run(tmp_path / "echo", [echo], skip_zero_rows=True, **ECHO)
     unweighted, _ = _run(tmp_path / "off", [echo])
     assert _largest(policy.gradients[0]) == 0.0
     assert _largest(unweighted.gradients[0]) == 0.0
@@ -105,7 +119,7 @@ def test_a_degenerate_group_teaches_by_its_echo_alone(tmp_path: Path) -> None:
 def test_mixed_groups_learn_the_same_with_the_echo_on(tmp_path: Path) -> None:
     step = random_step(tiny_tokenizer(), rows=6, seed=2)
     plain, _ = _run(tmp_path / "plain", [step])
-    ready, _ = _run(tmp_path / "ready", [step], echo_weight=0.5)
+    ready, _ = _run(tmp_path / "ready", [step], **ECHO)
     for name, gradient in plain.gradients[0].items():
         assert torch.equal(gradient, ready.gradients[0][name])
 
@@ -139,7 +153,8 @@ def _reused(folder: Path, *, gate: float, harm: bool) -> tuple[_Notes, Any]:
         num_iterations=4,
         max_steps=24,
         learning_rate=1e-3,
-        gradient_gate=gate,
+        objectives=["gradient_gate"] if gate else [],
+        arguments={"gradient_gate": {"k": gate}} if gate else {},
         epsilon=10.0,
         delta=None,
     )
@@ -155,7 +170,7 @@ def _reused(folder: Path, *, gate: float, harm: bool) -> tuple[_Notes, Any]:
 
 def test_a_refused_step_changes_neither_weights_nor_optimizer_by_a_bit(tmp_path: Path) -> None:
     notes, trainer = _reused(tmp_path, gate=50.0, harm=True)
-    gate = trainer._gate.gate
+    gate = trainer.args.plugins.objectives.parts["gradient_gate"]
     assert gate.refused == 4  # the harmful step and the three that were left of its batch
     for step in range(20, 24):
         assert all(

@@ -22,7 +22,7 @@ from training_kit import (
 )
 
 from train.errors import TrainFault
-from train.run.batches import episodes_of_batch
+from train.rollouts.slots import EpisodeSampler
 from train.sampling.checkpoints import STATE_FILE, last_checkpoint
 
 
@@ -91,14 +91,19 @@ def test_a_checkpoint_cut_off_while_it_was_saved_does_not_count(tmp_path: Path) 
 
 def test_which_episodes_a_step_plays_is_a_function_of_seed_and_step() -> None:
     passes = [
-        [episodes_of_batch(batch, seed=1, episodes=7, size=2) for batch in range(3 * n, 3 * n + 3)]
+        [
+            EpisodeSampler().choose(batch, seed=1, episodes=7, size=2)
+            for batch in range(3 * n, 3 * n + 3)
+        ]
         for n in (0, 1)
     ]
     for batches in passes:
         played = [place for batch in batches for place in batch]
         assert len(set(played)) == len(played) == 6  # the seventh is left out of this pass
     assert passes[0] != passes[1]
-    assert episodes_of_batch(4, seed=1, episodes=7, size=2) == passes[1][1]
-    assert [episodes_of_batch(batch, seed=2, episodes=7, size=2) for batch in range(3)] != passes[0]
+    assert EpisodeSampler().choose(4, seed=1, episodes=7, size=2) == passes[1][1]
+    assert [
+        EpisodeSampler().choose(batch, seed=2, episodes=7, size=2) for batch in range(3)
+    ] != passes[0]
     with pytest.raises(TrainFault, match="plays 3 episodes, and there are 2"):
-        episodes_of_batch(0, seed=1, episodes=2, size=3)
+        EpisodeSampler().choose(0, seed=1, episodes=2, size=3)

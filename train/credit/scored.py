@@ -1,0 +1,84 @@
+"""A scored group: what estimators and selectors see of runs that are compared.
+
+It is a sequence of the members' rewards, so a formula over rewards alone is an estimator
+as it stands. It also knows the parts of each reward and the tokens that were sampled.
+
+Shapes: G members of a group, C tokens of a reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import overload
+
+from train.credit.groups import CreditGroup, GroupKey, Member, TokenValues
+
+
+class ScoredGroup(Sequence[float]):
+    """The scored members of a group; as a sequence, their rewards (G,)."""
+
+    def __init__(self, group: CreditGroup) -> None:
+        self.key: GroupKey = group.key
+        self.members: tuple[Member, ...] = tuple(
+            member for member in group.members if member.reward is not None
+        )
+        self._rewards_G = group.rewards_G
+        self._sampled = group.sampled
+
+    @overload
+    def __getitem__(self, place: int) -> float: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[float]: ...
+    def __getitem__(self, place: int | slice) -> float | list[float]:
+        return self._rewards_G[place]
+
+    def __len__(self) -> int:
+        return len(self._rewards_G)
+
+    def parts_G(self, name: str, default: float = 0.0) -> list[float]:
+        """Return the amounts (G,) of one term of the reward, before its weight."""
+        return [member.parts.get(name, default) for member in self.members]
+
+    @property
+    def part_names(self) -> list[str]:
+        """Names of the terms that any member's reward has, sorted."""
+        return sorted({name for member in self.members for name in member.parts})
+
+    @property
+    def lengths_G(self) -> list[int]:
+        """Completion tokens of each member, over all its replies."""
+        return [sum(map(len, self._values(member, self.logps))) for member in self.members]
+
+    @property
+    def mean_logps_G(self) -> list[float]:
+        """Mean log-probability of each member's tokens; 0 for a member without tokens."""
+        return [_mean(self._values(member, self.logps)) for member in self.members]
+
+    @property
+    def mean_entropies_G(self) -> list[float]:
+        """Mean entropy of each member's tokens; 0 for a member without tokens."""
+        return [_mean(self._values(member, self.entropies)) for member in self.members]
+
+    @property
+    def logps(self) -> TokenValues:
+        """The sampler's log-probabilities (C,) by response id."""
+        traces = self._sampled.traces
+        ids = [key for member in self.members for key in member.response_ids if key in traces]
+        return {key: traces[key].logprobs for key in ids}
+
+    @property
+    def entropies(self) -> TokenValues:
+        """The policy's entropies (C,) by response id; {} where no model can tell."""
+        known = self._sampled.entropies()
+        ids = [key for member in self.members for key in member.response_ids if key in known]
+        return {key: known[key] for key in ids}
+
+    @staticmethod
+    def _values(member: Member, values: TokenValues) -> list[Sequence[float]]:
+        return [values[key] for key in member.response_ids if key in values]
+
+
+def _mean(values: Sequence[Sequence[float]]) -> float:
+    every = [value for some in values for value in some]
+    return fmean(every) if every else 0.0

@@ -1,0 +1,61 @@
+"""Hints: part of what is right, shown to the policy while it plays.
+
+All runs of a session are given the same hints, so a comparison stays fair. A hint stands
+at the end of the prompt and is part of the row that is learned from; evaluation and an
+app never see one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from environments.records import Episode
+from memagent.core.exchange import ModelRequest, ModelResponse
+from memagent.protocols import ChatModel
+from train.rollouts.slots import Hinter
+from train.settings.options import MANAGER_ROLES
+
+Hints = Callable[[Episode, int], Sequence[str]]
+"""Gives the right notes of the session of that place (from 0)."""
+
+
+def no_hints(_episode: Episode, _place: int) -> list[str]:
+    """Know nothing, as environments without a truth do."""
+    return []
+
+
+@dataclass(kw_only=True)
+class HintedModel:
+    """A model whose manager is shown a share of each session's right notes."""
+
+    model: ChatModel
+    episode: Episode
+    hinter: Hinter
+    hints: Hints
+    draws: Callable[[int], random.Random]
+    """Gives the draws that all runs of a session of that place share."""
+    _shown: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer the request, with hints behind the last message if there are any."""
+        hints = self._hints_of(request.step.session_id or "")
+        if request.role not in MANAGER_ROLES or not hints:
+            return await self.model.complete(request)
+        *before, last = request.messages
+        content = "\n".join([last.content, "hints", *hints])
+        messages = (*before, last.model_copy(update={"content": content}))
+        return await self.model.complete(request.model_copy(update={"messages": messages}))
+
+    def _hints_of(self, session_id: str) -> list[str]:
+        if session_id not in self._shown:
+            places = [s.id for s in self.episode.sessions]
+            place = places.index(session_id) if session_id in places else -1
+            self._shown[session_id] = self._drawn(place) if place >= 0 else []
+        return self._shown[session_id]
+
+    def _drawn(self, place: int) -> list[str]:
+        notes = list(self.hints(self.episode, place))
+        share = self.hinter.share(f"{self.episode.id}/{place}", self.draws(place))
+        return notes[: round(share * len(notes))]

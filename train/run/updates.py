@@ -1,0 +1,106 @@
+"""Updates: the objectives of a run in TRL's loss, and around its optimizer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from train.credit.objectives import LossView, Objectives, Update
+
+
+class AdmittedUpdates(TrainerCallback):
+    """Drops an optimizer step that an objective refused, by taking the gradients away.
+
+    Neither weights nor the optimizer's state change then, by a bit.
+    """
+
+    def __init__(self, objectives: Objectives) -> None:
+        self.objectives = objectives
+        self.admitted = True
+
+    def look(self, update: Update) -> dict[str, float]:
+        """Ask the objectives about an update and return their figures.
+
+        Call it after the last backward pass of the update and before gradients are cut.
+        """
+        self.admitted = self.objectives.admits(update)
+        return self.objectives.figures()
+
+    def on_pre_optimizer_step(
+        self,
+        args: Any,  # noqa: ARG002 - interface
+        state: Any,  # noqa: ARG002 - interface
+        control: Any,  # noqa: ARG002 - interface
+        **kwargs: Any,
+    ) -> None:
+        """Remove the gradients of a refused update, after backward and before the optimizer."""
+        if not self.admitted:
+            kwargs["model"].zero_grad(set_to_none=True)
+
+
+class LossReader:
+    """Catches what TRL's loss reads of the rows, and shows it to the objectives.
+
+    TRL reads log-probabilities and entropies first and then takes advantages from its
+    inputs and bounds from the trainer, so both can still change in between.
+    """
+
+    def __init__(self, objectives: Objectives, *, temperature: float) -> None:
+        self.objectives = objectives
+        self._temperature = temperature
+        self._inputs: dict[str, Any] | None = None
+        self._logits: torch.Tensor | None = None
+        self.view: LossView | None = None
+        """The rows of the loss that was computed last."""
+
+    @contextmanager
+    def loss_of(self, inputs: dict[str, Any]) -> Generator[None]:
+        """Show the objectives the rows that are read inside; `inputs` are the loss's own."""
+        self._inputs, self.view = inputs, None
+        try:
+            yield
+        finally:
+            self._inputs = self._logits = None
+
+    @contextmanager
+    def logits_of(self, model: Any) -> Generator[None]:
+        """Keep the logits that the model computes inside, if an objective needs them."""
+        if not self.objectives.needs_logits:
+            yield
+            return
+
+        def keep(_module: Any, _inputs: Any, output: torch.Tensor) -> None:
+            self._logits = output
+
+        handle = model.get_output_embeddings().register_forward_hook(keep)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def read(self, logps: torch.Tensor, entropies: torch.Tensor) -> tuple[float, float] | None:
+        """Take in what was read; weigh the advantages and return the bounds of the clip.
+
+        None leaves the bounds as they are. Outside of `loss_of` nothing happens.
+        """
+        if self._inputs is None:
+            return None
+        self.view = self.view_of(self._inputs, logps, entropies)
+        advantages = self.objectives.changed_advantages(self.view)
+        if advantages is not None:
+            self._inputs["advantages"] = advantages
+        return self.objectives.bounds(self.view)
+
+    def view_of(
+        self, inputs: Mapping[str, Any], logps: torch.Tensor, entropies: torch.Tensor
+    ) -> LossView:
+        """Return rows as the objectives see them."""
+        logits = self._logits
+        if logits is not None:  # one more position than tokens, as TRL asks for them
+            logits = logits[:, :-1][:, -logps.shape[1] :] / self._temperature
+        mask = inputs["completion_mask"]
+        return LossView(logps=logps, entropies=entropies, mask=mask, inputs=inputs, logits=logits)

@@ -1,0 +1,1 @@
+"""Techniques that change the credit: estimators and selectors."""

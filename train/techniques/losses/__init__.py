@@ -1,0 +1,1 @@
+"""Techniques that change the loss: bounds of the clip, and further terms."""

@@ -129,10 +129,12 @@ def credit_segments(trial: Trial) -> tuple[CreditSegment, ...]:
 
 def _events(trial: Trial) -> Iterator[TrialStep | Edit]:
     """Yield steps and edits in the order in which they came."""
-    edits = list(trial.edits)
-    if any(edit.at > len(trial.steps) for edit in edits):
-        raise InputError(f"trial {trial.id} has an edit after steps that it does not have")
+    edits, place = trial.edits, 0
     for number, step in enumerate((None, *trial.steps)):
         if step is not None:
             yield step
-        yield from (edit for edit in edits if edit.at == number)
+        while place < len(edits) and edits[place].at <= number:
+            yield edits[place]
+            place += 1
+    if place < len(edits):
+        raise InputError(f"trial {trial.id} has an edit after steps that it does not have")

@@ -19,7 +19,7 @@ from memagent.core.exchange import Usage
 from memagent.core.ops import MemoryOp
 from memagent.core.records import Record, content_id
 from memagent.core.snapshot import Commit
-from memagent.core.trials import Outcome, Trial, TrialStep, uses_of
+from memagent.core.trials import Edit, Outcome, Trial, TrialStep, uses_of
 from memagent.core.workspace import workspace_of
 from memagent.designs.base import Lesson
 from memagent.memory.bank import MemoryBank
@@ -73,6 +73,8 @@ class OutcomeArguments(TypedDict, total=False):
     """What was done and seen."""
     credit: Mapping[str, float] | None
     """Reward by item id; None credits the items used in the steps, else all shown."""
+    edits: Sequence[Edit]
+    """Changes of the trial's workspace, in order; a `Trial` brings its own."""
 
 
 class ReportOptions(OutcomeArguments, total=False):
@@ -103,9 +105,10 @@ async def report(
         raise TypeError(f"report() got an unexpected keyword argument {min(unknown)!r}")
     bank, accept = context.bank, options.get("accept")
     began = await _trial_of(what, bank)
+    edits = tuple(options.get("edits", ())) or began.edits
     try:
         told = TrialReport(
-            trial=began,
+            trial=began.model_copy(update={"edits": edits}),
             outcome=Outcome(
                 reward=reward, success=options.get("success"), detail=options.get("detail", "")
             ),

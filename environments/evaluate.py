@@ -3,6 +3,7 @@
     memagent-eval locomo PATH          LoCoMo, the file or a folder of conversations
     memagent-eval longmemeval PATH     LongMemEval, one file
     memagent-eval synthetic            generated worlds, of which the truth is known
+    memagent-eval play NAME            any environment or set of tasks, also an outside one
 
 The tables go to standard output (`--json` prints the report instead), progress to
 standard error. Everything is kept in the run's folder: the frozen configuration, a line
@@ -25,6 +26,7 @@ from environments.datasets.longmemeval import LongMemEval
 from environments.demonstrations.command import demonstrations_command
 from environments.evaluation.benchmark_command import benchmark_verb
 from environments.evaluation.synthetic_command import synthetic_command
+from environments.play.command import play_command
 from memagent.core.errors import MemAgentError
 
 app = typer.Typer(
@@ -46,6 +48,7 @@ VERBS: Final[dict[str, Callable[..., None]]] = {
         "LongMemEval: 500 questions of six types, each with its own haystack of chat sessions.",
     ),
     "synthetic": synthetic_command,
+    "play": play_command,
     "audit": audit_command,
     "replay": replay_command,
     "demonstrations": demonstrations_command,

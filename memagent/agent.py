@@ -101,6 +101,7 @@ class Agent:
     resume = blocking(AsyncAgent.resume)
     recall = blocking(AsyncAgent.recall)
     report = blocking(AsyncAgent.report)
+    compact = blocking(AsyncAgent.compact)
     tidy = blocking(AsyncAgent.tidy)
 
     @overload

@@ -26,6 +26,7 @@ from memagent.experience import (
     Learned,
     Recall,
     ReportOptions,
+    compact,
     learn_pending,
     recall,
     report,
@@ -309,6 +310,14 @@ class AsyncAgent(AgentParts):
         then, and `resume()` takes the lesson.
         """
         return await report(what, reward, self.context, **options)
+
+    async def compact(self, trial: Trial) -> Trial:
+        """Return a trial under way with its workspace edited by the design, if it wants to.
+
+        Report the trial that comes back, so that the edits are kept with the steps.
+        Raises `ModelError` when the design's compactor fails.
+        """
+        return await compact(trial, self.context)
 
     async def tidy(self, budget: int | None = None) -> Commit | None:
         """Let the design's keeper prune, merge or rewrite memories; None if nothing was to do.

@@ -19,7 +19,8 @@ from memagent.core.exchange import Usage
 from memagent.core.ops import MemoryOp
 from memagent.core.records import Record, content_id
 from memagent.core.snapshot import Commit
-from memagent.core.trials import Outcome, Trial, TrialStep, uses_of
+from memagent.core.trials import Edit, Outcome, Trial, TrialStep, uses_of
+from memagent.core.workspace import workspace_of
 from memagent.designs.base import Lesson
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
@@ -72,6 +73,8 @@ class OutcomeArguments(TypedDict, total=False):
     """What was done and seen."""
     credit: Mapping[str, float] | None
     """Reward by item id; None credits the items used in the steps, else all shown."""
+    edits: Sequence[Edit]
+    """Changes of the trial's workspace, in order; a `Trial` brings its own."""
 
 
 class ReportOptions(OutcomeArguments, total=False):
@@ -102,9 +105,10 @@ async def report(
         raise TypeError(f"report() got an unexpected keyword argument {min(unknown)!r}")
     bank, accept = context.bank, options.get("accept")
     began = await _trial_of(what, bank)
+    edits = tuple(options.get("edits", ())) or began.edits
     try:
         told = TrialReport(
-            trial=began,
+            trial=began.model_copy(update={"edits": edits}),
             outcome=Outcome(
                 reward=reward, success=options.get("success"), detail=options.get("detail", "")
             ),
@@ -189,6 +193,27 @@ async def learn_pending(context: AgentContext) -> list[Learned]:
     pending = [trial for trial in untaught(state.trials) if not trial.gated]
     pending.sort(key=lambda trial: (trial.at.timestamp() if trial.at else 0.0, trial.id))
     return [await learn(trial, context) for trial in pending]
+
+
+async def compact(trial: Trial, context: AgentContext) -> Trial:
+    """Let the design's compactor edit the workspace of a trial that is under way.
+
+    An edit that does not fit is kept as refused, with the reason.
+    """
+    compactor = context.design.compactor
+    if compactor is None:
+        return trial
+    workspace = workspace_of(trial)
+    with boundary(ModelError, f"compactor of {context.design.name}"):
+        edit = await compactor(workspace, context.slot())
+    if edit is None:
+        return trial
+    edit = edit.model_copy(update={"at": len(trial.steps)})
+    try:
+        workspace.after_edit(edit)
+    except InputError as exc:
+        edit = edit.model_copy(update={"refused": str(exc)})
+    return trial.model_copy(update={"edits": (*trial.edits, edit)})
 
 
 async def tidy(budget: int | None, context: AgentContext) -> Commit | None:

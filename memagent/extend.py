@@ -40,11 +40,17 @@ from memagent.core.records import Turn as Turn
 from memagent.core.snapshot import Commit as Commit
 from memagent.core.snapshot import GraphDelta as GraphDelta
 from memagent.core.trials import Credit as Credit
+from memagent.core.trials import Edit as Edit
 from memagent.core.trials import Outcome as Outcome
 from memagent.core.trials import Trial as Trial
 from memagent.core.trials import TrialStep as TrialStep
+from memagent.core.workspace import Segment as Segment
+from memagent.core.workspace import Workspace as Workspace
+from memagent.core.workspace import credit_segments as credit_segments
+from memagent.core.workspace import workspace_of as workspace_of
 from memagent.designs.add_only import AppendManager as AppendManager
 from memagent.designs.base import Answerer as Answerer
+from memagent.designs.base import Compactor as Compactor
 from memagent.designs.base import Extractor as Extractor
 from memagent.designs.base import Indexer as Indexer
 from memagent.designs.base import Keeper as Keeper

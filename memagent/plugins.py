@@ -28,6 +28,7 @@ Group = Literal[
     "indexes",
     "journals",
     "environments",
+    "tasks",
     "techniques",
 ]
 """A kind of plug-in; the entry-point group is `memagent.` and this word."""

@@ -7,7 +7,9 @@ starts where it likes. `solution` is for oracles and checks; no player is shown 
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from environments.errors import EnvironmentFault
 from memagent.core.records import Record, Text
@@ -55,6 +57,19 @@ class ActingTask(Protocol):
     def solution(self) -> tuple[str, ...]:
         """Return actions that solve the task from the beginning."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSet:
+    """A stream of tasks under a name, with a scripted player that can use memory.
+
+    Declared under the entry-point group `memagent.tasks`.
+    """
+
+    stream: Callable[[int, int], Sequence[ActingTask]]
+    """Takes a seed and a count; equal arguments give equal tasks."""
+    player: Callable[[int], Any]
+    """Takes a seed and returns a `Player`."""
 
 
 def check_task(task: ActingTask, *, seed: int = 0) -> None:

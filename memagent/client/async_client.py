@@ -151,7 +151,8 @@ class AsyncClient:
         """
         trial_id = what if isinstance(what, str) else what.id
         try:
-            body = wire.TrialOutcome.model_validate({"reward": reward, **outcome})
+            done = {"steps": what.steps, "edits": what.edits} if isinstance(what, Trial) else {}
+            body = wire.TrialOutcome.model_validate({"reward": reward, **done, **outcome})
         except ValidationError as exc:
             raise InputError(f"the report cannot be sent: {fault_in(exc)}") from exc
         path = path_of("trials", trial_id, "report")

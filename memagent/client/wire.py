@@ -30,7 +30,8 @@ from memagent.core.records import (
     Trust,
 )
 from memagent.core.snapshot import Commit, HistoryEntry, JournalRow
-from memagent.core.trials import Reward, Trial, TrialStep
+from memagent.core.trials import Edit, Reward, Trial, TrialStep
+from memagent.experience import OutcomeArguments
 from memagent.memory.options import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS
 
 MAX_BATCH = 1_000
@@ -333,6 +334,18 @@ class TrialOutcome(Record):
     steps: Annotated[tuple[TrialStep, ...], Field(max_length=1_000)] = ()
     credit: Annotated[dict[Text, Reward] | None, Field(max_length=MAX_K)] = None
     """Reward by memory id; None credits the memories used in the steps, else all shown."""
+    edits: Annotated[tuple[Edit, ...], Field(max_length=2_000)] = ()
+    """Changes of the trial's workspace, in order."""
+
+    def arguments(self) -> OutcomeArguments:
+        """Return the keywords of `AsyncAgent.report`; the reward is an argument of its own."""
+        return {
+            "success": self.success,
+            "detail": self.detail,
+            "steps": self.steps,
+            "credit": self.credit,
+            "edits": self.edits,
+        }
 
 
 class TrialPage(Record):

@@ -30,7 +30,7 @@ PREFIX: Final = "trl_"
 """The beginning of every trial's id, which is the id of its session too."""
 HELPFUL: Final = "helpful"
 HARMFUL: Final = "harmful"
-_RAW = frozenset({"steps", "at", "taught"})
+_RAW = frozenset({"steps", "edits", "at", "taught"})
 """Fields left out of a trial's hash: raw text, wall clock and progress."""
 Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
 StepText = Annotated[Text, Field(max_length=MAX_TURN_CHARS)]
@@ -58,6 +58,25 @@ class TrialStep(Record):
     used: tuple[Id, ...] = ()
 
 
+def _is_empty(value: tuple[object, ...]) -> bool:
+    return not value
+
+
+class Edit(Record):
+    """A change of a trial's workspace (`core.workspace`): segments folded, or a note opened."""
+
+    at: Annotated[int, Field(ge=0)]
+    """The number of steps that came before it."""
+    folds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Places of the segments that leave the prompt."""
+    text: StepText = ""
+    """The note in their place; "" cuts them out."""
+    opens: Annotated[int, Field(ge=0)] | None = None
+    """Place of a note whose segments come back."""
+    refused: Text = ""
+    """Why it was not carried out; "" when it was."""
+
+
 class Outcome(Record):
     """The result of a trial, as reported from outside."""
 
@@ -81,6 +100,8 @@ class Trial(Record):
     shown: tuple[ItemUse, ...] = ()
     """The items that `recall` gave, best first."""
     steps: Annotated[tuple[TrialStep, ...], Field(max_length=1_000)] = ()
+    edits: Annotated[tuple[Edit, ...], Field(max_length=2_000, exclude_if=_is_empty)] = ()
+    """Changes of its workspace, in order."""
     outcome: Outcome | None = None
     credit: tuple[Credit, ...] = ()
     """The reward of each item, as counted."""
@@ -94,6 +115,10 @@ class Trial(Record):
     def turn_ids(self) -> tuple[str, ...]:
         """Ids of the turns of the trial's session, in order."""
         return tuple(f"{self.id}:{number}" for number, _ in enumerate(_said(self)))
+
+    def with_step(self, step: TrialStep) -> Trial:
+        """Return the trial with one more step."""
+        return self.model_copy(update={"steps": (*self.steps, step)})
 
     def session(self) -> Session:
         """Return the trial's text as a session: the task, then each action and observation.

@@ -1,11 +1,12 @@
 """The slots of a memory design, as protocols, and the design itself, as a value.
 
-A design fills up to eight slots; a new paper is a new filling, never a new branch.
+A design fills up to nine slots; a new paper is a new filling, never a new branch.
 Slots are plain async callables: they take records and a `SlotContext` and return
 records. They never write: only the bank commits, after `validate_ops`. Extractor and
 manager are called once a chunk, the indexer once a session after its last chunk,
 retriever and answerer once a question, feedback and learner once a report, the keeper
-by `tidy`. An empty proposal is a legal answer ("nothing worth keeping").
+by `tidy`, the compactor by `compact`. An empty proposal is a legal answer ("nothing
+worth keeping").
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from memagent.core.exchange import (
 from memagent.core.ops import MemoryOp, OpLimits, ParseStatus, Rejected, Repair
 from memagent.core.records import Chunk, Fact, Id, Record, Session, Text
 from memagent.core.snapshot import Commit, GraphDelta
-from memagent.core.trials import Trial
+from memagent.core.trials import Edit, Trial
+from memagent.core.workspace import Workspace
 from memagent.designs.feedback import Feedback, RunningValue
 from memagent.designs.prompting import prompts_of
 from memagent.memory.bank import MemoryBank
@@ -219,6 +221,14 @@ class Keeper(Protocol):
         ...
 
 
+class Compactor(Protocol):
+    """Keeps the workspace of a trial small; called by `compact`, best after each step."""
+
+    async def __call__(self, workspace: Workspace, ctx: SlotContext, /) -> Edit | None:
+        """Return an edit, its `at` ignored, or None to leave the workspace as it is."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class RelateSettings:
     """Limits on the memories shown to the manager for each fact."""
@@ -252,6 +262,8 @@ class MemoryDesign:
     """None keeps nothing of a trial beside its text and counts."""
     keeper: Keeper | None = None
     """None is the shared keeper: what was used and is worth least goes first."""
+    compactor: Compactor | None = None
+    """None keeps the whole history of a trial in its workspace."""
     limits: OpLimits = OpLimits()
     relate: RelateSettings = RelateSettings()
     chunk_turns: int = 8
@@ -273,5 +285,6 @@ class MemoryDesign:
             self.feedback,
             self.learner,
             self.keeper,
+            self.compactor,
         )
         return dict(sorted((prompt.name, prompt.digest) for prompt in prompts_of(*slots)))

@@ -77,7 +77,8 @@ def _inverse_trials(state: BankState, before: BankState, commit: Commit) -> Tria
         if old is not None:
             now = state.trials.get(trial_id, old)
             taught = old.outcome is not None and (now.taught or old.taught)
-            old = old.model_copy(update={"steps": now.steps, "taught": taught})
+            raw = {"steps": now.steps, "edits": now.edits}
+            old = old.model_copy(update={**raw, "taught": taught})
         changes.append((trial_id, old))
     return tuple(changes)
 

@@ -1,15 +1,21 @@
-"""The example of a design in a package of its own: it installs and is used by name."""
+"""The example of an outside package: designs and an environment, installed and found by name."""
 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
+import pytest
 from places import ROOT
+from training_run_kit import written
 
+from environments.checker import check_environment
 from memagent.testing import ScriptedModel, check_design
 
 EXAMPLE = ROOT / "examples" / "custom_design"
@@ -24,42 +30,112 @@ with Agent(path=":memory:", user_id="ana", design="diary") as agent:
 """
 
 
-def test_the_package_installs_and_is_found_by_name(tmp_path: Path) -> None:
-    target = tmp_path / "installed"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "--target",
-        str(target),
-    ]
+LEARN = """
+from memagent import Agent
+from memagent.extend import TrialStep
+
+with Agent(path=":memory:", user_id="ana", design="habits", embedder="hashing") as agent:
+    agent.memory.add_many(["the cabinet opens with force", "the cabinet opens with the key"])
+    key = [item.id for item in agent.memory.get_all() if "key" in item.text][0]
+    for _ in range(2):
+        agent.report(agent.recall("open the cabinet"), 1.0, credit={key: 1.0})
+    print(agent.snapshot().stats[key].q_value, agent.recall("open the cabinet").hits[0].id == key)
+with Agent(path=":memory:", user_id="ana", design="last_words", embedder="hashing") as agent:
+    trial = agent.recall("walk").trial
+    for number in range(30):
+        step = TrialStep(action=f"step {number}", observation="on you go")
+        trial = agent.compact(trial.with_step(step))
+    print(len(agent.report(trial, 1.0).trial.edits))
+"""
+KIND = 'kind = "inventory"\n\n[agent]\nanswering = "policy"'
+TRAIN = """
+from pathlib import Path
+from train.settings.world import open_environment
+from train.settings.run import load_run
+import sys
+settings = load_run(Path(sys.argv[1]))
+env = open_environment(settings.environment, sessions=3)
+print(env.name, sum(1 for _ in env.episodes("train")))
+"""
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Run Python with the example installed by pip in a folder of its own."""
+    folder = tmp_path_factory.mktemp("outside")
+    pip = ["-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target"]
     built = subprocess.run(
-        [*pip, str(EXAMPLE)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *pip, str(folder / "installed"), str(EXAMPLE)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert built.returncode == 0, built.stderr
-    environment = {**os.environ, "PYTHONPATH": str(target), "PYTHONDONTWRITEBYTECODE": "1"}
-    run = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(
-        run, capture_output=True, text=True, timeout=120, check=False, env=environment, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    kept, quote = done.stdout.strip().splitlines()
+    path = {"PYTHONPATH": str(folder / "installed"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, **path},
+            cwd=folder,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run
+
+
+def test_the_package_installs_and_is_found_by_name(outside: Callable[..., str]) -> None:
+    kept, quote = outside("-c", SCRIPT).splitlines()
     assert kept == "['Ana: I painted the fence.']"
     assert "I painted the fence." in quote
 
 
-async def test_it_keeps_the_promises_of_a_design(monkeypatch: object) -> None:
-    sys.path.insert(0, str(EXAMPLE))
-    try:
-        from memagent_diary import DESIGN  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+def test_its_other_designs_learn_and_keep_a_workspace(outside: Callable[..., str]) -> None:
+    learned, edits = outside("-c", LEARN).splitlines()
+    assert learned == "0.75 True"
+    assert int(edits) >= 5
 
-        await check_design(DESIGN, lambda: ScriptedModel([]))  # pyright: ignore[reportUnknownArgumentType]
-    finally:
-        sys.path.remove(str(EXAMPLE))
+
+def test_evaluation_and_command_line_find_them_by_name(outside: Callable[..., str]) -> None:
+    words = ("play", "inventory", "--design", "habits", "--count", "4", "--json")
+    told = json.loads(outside("-m", "environments.evaluate", *words))
+    assert told["arms"]["habits"]["reward"] > 0.3 and told["arms"]["habits"]["questions"] >= 4
+    words = ("play", "tiny_shop", "--design", "last_words", "--design", "habits", "--json")
+    arms = json.loads(outside("-m", "environments.evaluate", *words))["arms"]
+    assert list(arms) == ["oracle", "no memory", "last_words", "habits"]
+    place = ("--path", "m.db", "--embedder", "hashing", "--design", "habits", "--json")
+    begun = json.loads(outside("-m", "memagent.cli.app", "recall", "open the door", *place))
+    done = json.loads(
+        outside("-m", "memagent.cli.app", "report", begun["trial"]["id"], "1", *place)
+    )
+    assert done["lesson"]["changes"], "the design of the outside package wrote its case"
+
+
+def test_training_takes_the_environment_by_name(
+    outside: Callable[..., str], tmp_path: Path
+) -> None:
+    settings = written(tmp_path, replace=[("turns = 4", KIND)])
+    assert outside("-c", TRAIN, str(settings)).split() == ["inventory", "20"]
+
+
+@pytest.mark.parametrize("module", ["", ".habits", ".last_words"])
+async def test_they_keep_the_promises_of_a_design(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    design = import_module(f"memagent_diary{module}").DESIGN
+    await check_design(design, lambda: ScriptedModel([]))
+
+
+def test_it_keeps_the_promises_of_an_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    check_environment(import_module("memagent_diary.inventory").Inventory())
 
 
 def test_the_example_imports_nothing_of_the_package_but_extend() -> None:

@@ -4,7 +4,8 @@ Claim: similarity finds candidates, a learned utility picks among them. Each mem
 value Q; a trial that used it moves Q by alpha (r - Q). Retrieval keeps what is similar
 enough, then ranks by a blend of the standardised similarity and the standardised Q.
 Changed: Q lies in the journal, as the `q_value` that every report moves (`feedback`),
-so it survives a crash, an export and a fork; ties go by id; what went well is kept as a case.
+so it survives a crash, an export and a fork; ties go by id. Each trial is kept as a case,
+also one that failed; until it is used itself, its own outcome stands for its value.
 
     Agent(design="mem_rl")
 """
@@ -20,7 +21,7 @@ from memagent.core.answers import Hit, Question
 from memagent.core.records import ItemStats
 from memagent.designs.base import MemoryDesign, SlotContext
 from memagent.designs.feedback import RunningValue
-from memagent.designs.parts.lessons import CaseLearner
+from memagent.designs.parts.lessons import FAILED, SUCCEEDED, CaseLearner
 from memagent.designs.parts.retrieval.hybrid import query_for
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
@@ -34,19 +35,26 @@ class ValueRetriever:
     """Least share of the best hit's score."""
     weight: float = 0.5
     """Weight of the value; 0 is similarity alone."""
+    prior: float = 0.3
+    """Value of a case that was not used yet, by the outcome of its own trial."""
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
         """Return at most k hits, best first."""
         hits = await ctx.bank.search(query_for(question), k=max(self.pool, question.k))
         near = [hit for hit in hits if hit.score >= self.threshold * hits[0].score]
-        stats = ctx.bank.state.stats
-        values = _standardised([stats.get(hit.id, ItemStats()).q_value for hit in near])
+        values = _standardised([self.value(hit, ctx) for hit in near])
         likeness = _standardised([hit.score for hit in near])
         ranked = [
             hit.model_copy(update={"score": (1 - self.weight) * like + self.weight * value})
             for hit, like, value in zip(near, likeness, values, strict=True)
         ]
         return sorted(ranked, key=lambda hit: (-hit.score, hit.id))[: question.k]
+
+    def value(self, hit: Hit, ctx: SlotContext) -> float:
+        """Return what a hit is worth: its value, or its trial's outcome until it is used."""
+        stats = ctx.bank.state.stats.get(hit.id, ItemStats())
+        tags = hit.item.tags if hit.item is not None and not stats.uses else ()
+        return stats.q_value + self.prior * ((SUCCEEDED in tags) - (FAILED in tags))
 
 
 def _standardised(values: Sequence[float]) -> list[float]:
@@ -59,5 +67,5 @@ DESIGN: Final[MemoryDesign] = replace(
     name="mem_rl",
     retriever=ValueRetriever(),
     feedback=RunningValue(alpha=0.3),
-    learner=CaseLearner(only_good=True),
+    learner=CaseLearner(),
 )

@@ -159,7 +159,7 @@ def report_node(
     """Make a node that reports the outcome in the state on the trial of `trial_node`.
 
     The outcome is a reward, or a mapping with `reward` and perhaps `success`, `detail`,
-    `steps` and `credit`. The trial's place takes the JSON of a `Learned`. Raises
+    `steps`, `credit` and `edits`. The trial's place takes the JSON of a `Learned`. Raises
     `InputError` where the state has no trial or no outcome that can be stored.
     """
 
@@ -174,14 +174,7 @@ def report_node(
             outcome = TrialOutcome.model_validate(fields)
         except ValidationError as exc:
             raise InputError(f"the state holds no trial and outcome: {fault_in(exc)}") from exc
-        learned = await live.report(
-            trial_id,
-            outcome.reward,
-            success=outcome.success,
-            detail=outcome.detail,
-            steps=outcome.steps,
-            credit=outcome.credit,
-        )
+        learned = await live.report(trial_id, outcome.reward, **outcome.arguments())
         return {trial_key: learned.model_dump(mode="json")}
 
     return _node(agent, report, name="report")

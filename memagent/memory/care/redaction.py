@@ -302,6 +302,7 @@ def _trial(trial: Trial, erasure: Erasure) -> Trial:
         update={
             "task": task,
             "steps": steps,
+            "edits": () if ERASED_WORDS in texts else trial.edits,
             "outcome": outcome,
             "shown": tuple(use for use in trial.shown if use.id not in erasure.items),
             "credit": tuple(use for use in trial.credit if use.id not in erasure.items),

@@ -102,7 +102,7 @@ async def end_trial(bank: MemoryBank, report: TrialReport, values: Values) -> Tr
 def _ended(state: BankState, trial: Trial, report: TrialReport) -> Trial:
     if trial.steps and report.steps and trial.steps != report.steps:
         raise InputError(f"trial {trial.id} has its steps already; report the outcome alone")
-    steps = trial.steps or report.steps
+    steps, edits = trial.steps or report.steps, trial.edits or report.trial.edits
     if report.credit is not None:
         shares = dict(report.credit)
     else:
@@ -119,9 +119,9 @@ def _ended(state: BankState, trial: Trial, report: TrialReport) -> Trial:
         for item_id, reward in shares.items()
         if item_id not in unknown
     )
-    return trial.model_copy(
-        update={"steps": steps, "outcome": report.outcome, "credit": credit, "gated": report.gated}
-    )
+    ended = {"steps": steps, "edits": edits, "outcome": report.outcome, "credit": credit}
+    # Validated as a whole: an entry that could not be read again would spoil the journal.
+    return Trial.model_validate({**dict(trial), **ended, "gated": report.gated})
 
 
 def _repeats(known: Trial, report: TrialReport) -> bool:

@@ -79,15 +79,7 @@ async def report_trial(trial_id: Id, body: TrialOutcome, call: Writer) -> Respon
 
     async def work() -> Response:
         with call.agent() as agent:
-            learned = await agent.report(
-                trial_id,
-                body.reward,
-                success=body.success,
-                detail=body.detail,
-                steps=body.steps,
-                credit=body.credit,
-            )
-            return record(learned)
+            return record(await agent.report(trial_id, body.reward, **body.arguments()))
 
     return await call.once(work)
 

@@ -47,8 +47,8 @@ def test_no_design_that_asks_a_model_is_silent_about_its_prompts() -> None:
     for point in entry_points(group="memagent.designs"):
         design = load("designs", point.name)
         assert isinstance(design, MemoryDesign)
-        # Remembering and answering; a lesson of a trial may ask a model that is there.
-        served = replace(design, learner=None, keeper=None)
+        # Remembering and answering; what a trial needs may ask a model that is there.
+        served = replace(design, learner=None, keeper=None, compactor=None)
         assert bool(served.prompt_digests) == design.needs_model, (
             f"{point.name}: name the prompts of its parts"
         )

@@ -111,6 +111,8 @@ async def test_bad_reports_lose_nothing() -> None:
         await agent.report(recall, 1.0, credit={key: float("inf")})
     with pytest.raises(MemoryNotFound):
         await agent.report("trl_none", 1.0)
+    with pytest.raises(InputError, match="steps"):
+        await agent.report(recall, 1.0, steps=[TrialStep(action="look")] * 1_001)
     with pytest.raises(TypeError, match="sucess"):
         await agent.report(recall, 1.0, sucess=True)  # pyright: ignore[reportCallIssue]
     assert agent.bank.state.seq == seq

@@ -1,0 +1,98 @@
+"""`topic_switch`: a talk that leaves a topic and comes back to it.
+
+A user tells a number for each topic, talks of something else, and asks for numbers of
+topics left long ago. Only what the agent still sees, or folded into a note, can answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from environments.acting.planned import PlannedTask
+from environments.acting.task import Observation, TaskSet
+from memagent.core.records import MemoryItem
+from memagent.core.trials import Trial
+from memagent.core.workspace import workspace_of
+
+TOPICS: Final = ("printer", "garden", "bicycle", "piano", "boiler", "passport")
+FILLER: Final = "and then there is the {topic}, of which there is so much to tell today"
+GO_ON: Final = "say go on"
+
+
+class TopicTask(PlannedTask[tuple[int, int]]):
+    """One talk; a state is the turn and the number of right answers."""
+
+    def __init__(self, name: str, turns: Sequence[tuple[str, str]]) -> None:
+        self.name, self.turns = name, tuple(turns)
+        """What the user says, and the reply that is expected."""
+        super().__init__()
+
+    @property
+    def text(self) -> str:
+        """The task, as a player reads it."""
+        return f"listen to {self.name} and answer; begin with: {GO_ON}"
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """All actions that are possible."""
+        return (GO_ON, *(f"say {number}" for number in range(1_000, 2_000)))
+
+    def start(self) -> tuple[int, int]:
+        """Return the state before the user has spoken."""
+        return 0, 0
+
+    def moved(self, state: tuple[int, int], action: str) -> tuple[tuple[int, int], Observation]:
+        """Return the state after a reply; each right answer earns its share of the reward."""
+        turn, right = state
+        asked = sum(reply != GO_ON for _, reply in self.turns)
+        expected = self.turns[turn - 1][1] if turn else GO_ON
+        fits = expected != GO_ON and action == expected
+        right, share = right + fits, fits / asked
+        if turn == len(self.turns):
+            success = right == asked
+            return state, Observation(text="Goodbye.", reward=share, done=True, success=success)
+        return (turn + 1, right), Observation(text=self.turns[turn][0], reward=share)
+
+    def solution(self) -> tuple[str, ...]:
+        """Return the expected replies."""
+        return (GO_ON, *(reply for _, reply in self.turns))
+
+
+def topic_switch(seed: int, count: int, *, pause: int = 12) -> list[TopicTask]:
+    """Return talks; equal seeds give equal tasks."""
+    rng = Random(f"topic_switch {seed}")
+    talks: list[TopicTask] = []
+    for number in range(count):
+        numbers = dict(zip(TOPICS, rng.sample(range(1_000, 2_000), len(TOPICS)), strict=True))
+        turns: list[tuple[str, str]] = []
+        for topic, value in numbers.items():
+            turns.append((f"let us note that the {topic} has number {value}", GO_ON))
+            turns += [(FILLER.format(topic=topic), GO_ON)] * (pause // 3)
+        for topic in rng.sample(TOPICS, len(TOPICS)):
+            turns.append((f"back to the {topic}: which was its number?", f"say {numbers[topic]}"))
+        talks.append(TopicTask(f"talk{seed}x{number}", turns))
+    return talks
+
+
+class TopicPlayer:
+    """Answers from the numbers that its workspace shows."""
+
+    async def act(
+        self,
+        task: TopicTask,  # noqa: ARG002 - interface
+        memories: Sequence[MemoryItem],  # noqa: ARG002 - interface
+        trial: Trial,
+    ) -> str | None:
+        """Return the reply to the last thing said."""
+        last = trial.steps[-1].observation if trial.steps else ""
+        asked = re.match(r"back to the (\w+):", last)
+        if asked is None:
+            return GO_ON
+        shown = re.findall(rf"{asked[1]} has number (\d+)", workspace_of(trial).prompt)
+        return f"say {shown[-1]}" if shown else GO_ON
+
+
+TASKS: Final = TaskSet(stream=topic_switch, player=lambda _: TopicPlayer())

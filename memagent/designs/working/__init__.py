@@ -1,0 +1,1 @@
+"""Designs that keep the workspace of a trial small; all extend `exp_rag`."""

@@ -4,84 +4,96 @@ A command is a function in one of the modules beside this one: it reads its argu
 calls a verb of the library and hands the result to `emit`. What all commands share is
 in `frame`, `arguments` and `stores`; `views` shows records to a person. Commands that
 only read open the store for reading, so they work while another process writes. The
-surprise: the commands import nearly everything inside their bodies, so that
-`memagent --help` starts at once and `list` never loads a graph.
+surprise: `main` registers only the command that is called, for Typer inspects every
+option of each one it is given; `app`, made when somebody asks for it, has all. The
+commands import nearly everything inside their bodies, so `list` never loads a graph.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import os
+import sys
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from typer import Option
 
-from memagent.cli.change import diff, edit, history, recall, report, rm, tidy, undo
-from memagent.cli.chat import chat
-from memagent.cli.frame import Body, CommandGroup, add_command
-from memagent.cli.ingest import ingest
-from memagent.cli.lookup import ask, list_, search, show, stats, trials
-from memagent.cli.serve import create_key, list_keys, mcp, revoke_key, serve
-from memagent.cli.setup import init, reembed, trust
-from memagent.cli.transfer import export, graph, import_, import_mem0
-from memagent.cli.upkeep.care import erase, quarantine, touched
-from memagent.cli.upkeep.copies import backup, restore
-from memagent.cli.upkeep.doctor import doctor
+from memagent.cli.frame import CommandGroup, add_command
 
-app = typer.Typer(
-    name="memagent",
-    cls=CommandGroup,
-    help="A language-model agent with a long-term memory that is cited and auditable.",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-keys = typer.Typer(cls=CommandGroup, help="The API keys of the service.", no_args_is_help=True)
+if TYPE_CHECKING:
+    app: typer.Typer
 
-COMMANDS: Final[dict[str, Body]] = {
-    "init": init,
-    "trust": trust,
-    "chat": chat,
-    "ingest": ingest,
-    "ask": ask,
-    "search": search,
-    "list": list_,
-    "show": show,
-    "stats": stats,
-    "edit": edit,
-    "rm": rm,
-    "history": history,
-    "undo": undo,
-    "quarantine": quarantine,
-    "touched": touched,
-    "erase": erase,
-    "diff": diff,
-    "recall": recall,
-    "report": report,
-    "trials": trials,
-    "tidy": tidy,
-    "export": export,
-    "graph": graph,
-    "import": import_,
-    "import-mem0": import_mem0,
-    "backup": backup,
-    "restore": restore,
-    "reembed": reembed,
-    "mcp": mcp,
-    "doctor": doctor,
-    "serve": serve,
+COMMANDS: Final = {
+    "init": "setup:init",
+    "trust": "setup:trust",
+    "chat": "chat:chat",
+    "ingest": "ingest:ingest",
+    "ask": "lookup:ask",
+    "search": "lookup:search",
+    "list": "lookup:list_",
+    "show": "lookup:show",
+    "stats": "lookup:stats",
+    "edit": "change:edit",
+    "rm": "change:rm",
+    "history": "change:history",
+    "undo": "change:undo",
+    "quarantine": "upkeep.care:quarantine",
+    "touched": "upkeep.care:touched",
+    "erase": "upkeep.care:erase",
+    "diff": "change:diff",
+    "recall": "change:recall",
+    "report": "change:report",
+    "trials": "lookup:trials",
+    "tidy": "change:tidy",
+    "export": "transfer:export",
+    "graph": "transfer:graph",
+    "import": "transfer:import_",
+    "import-mem0": "transfer:import_mem0",
+    "backup": "upkeep.copies:backup",
+    "restore": "upkeep.copies:restore",
+    "reembed": "setup:reembed",
+    "mcp": "serve:mcp",
+    "doctor": "upkeep.doctor:doctor",
+    "serve": "serve:serve",
 }
-KEY_COMMANDS: Final[dict[str, Body]] = {
-    "create": create_key,
-    "list": list_keys,
-    "revoke": revoke_key,
+"""The commands in the order of the help: the module beside this one, and its function."""
+KEY_COMMANDS: Final = {
+    "create": "serve:create_key",
+    "list": "serve:list_keys",
+    "revoke": "serve:revoke_key",
 }
-for group, commands in ((app, COMMANDS), (keys, KEY_COMMANDS)):
-    for name, body in commands.items():
-        add_command(group, name, body)
-app.add_typer(keys, name="keys")
 
 
-@app.callback(invoke_without_command=True)
-def _root(  # pyright: ignore[reportUnusedFunction]
+@cache
+def command_line(only: str | None = None) -> typer.Typer:
+    """Return the Typer app with every command, or with only the named one."""
+    line = typer.Typer(
+        name="memagent",
+        cls=CommandGroup,
+        help="A language-model agent with a long-term memory that is cited and auditable.",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    line.callback(invoke_without_command=True)(_root)
+    _register(line, COMMANDS if only is None else {only: COMMANDS[only]})
+    if only is None:
+        keys = typer.Typer(
+            cls=CommandGroup, help="The API keys of the service.", no_args_is_help=True
+        )
+        _register(keys, KEY_COMMANDS)
+        line.add_typer(keys, name="keys")
+    return line
+
+
+def _register(group: typer.Typer, commands: dict[str, str]) -> None:
+    for name, home in commands.items():
+        module, _, function = home.partition(":")
+        add_command(group, name, getattr(import_module(f"memagent.cli.{module}"), function))
+
+
+def _root(
     context: typer.Context,
     version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,  # noqa: ARG001 (printed by the group)
 ) -> None:
@@ -90,9 +102,17 @@ def _root(  # pyright: ignore[reportUnusedFunction]
         raise typer.Exit
 
 
+def __getattr__(name: str) -> object:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return command_line()
+
+
 def main() -> None:
     """Run the command line and exit."""
-    app()
+    word = sys.argv[1] if len(sys.argv) > 1 else None
+    completing = "_MEMAGENT_COMPLETE" in os.environ
+    command_line(word if word in COMMANDS and not completing else None)()
 
 
 if __name__ == "__main__":

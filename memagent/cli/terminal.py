@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
+
+from memagent.cli.columns import Columns
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -67,14 +68,10 @@ def line(*parts: str | tuple[str, str]) -> Text:
 
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, fixed: Collection[str] = ()
-) -> Table:
+) -> Columns:
     """Return a table without lines; columns in `fixed` are never wrapped."""
-    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        grid.add_column(column, no_wrap=column in fixed, overflow="fold")
-    for row in rows:
-        grid.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in row))
-    return grid
+    cells = ([plain(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    return Columns(columns, cells, fixed=fixed)
 
 
 def day(moment: datetime | None) -> str:
@@ -87,11 +84,8 @@ def day(moment: datetime | None) -> str:
 
 def pairs(values: Mapping[str, object], *, title: str = "") -> RenderableType:
     """Show names and values, one a line, below an optional title."""
-    rows = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    rows.add_column(no_wrap=True, style="dim")
-    rows.add_column(overflow="fold")
-    for name, value in values.items():
-        rows.add_row(name, plain(str(value)))
+    cells = ((Text(name, "dim"), plain(str(value))) for name, value in values.items())
+    rows = Columns(("name", "value"), cells, fixed=("name",), header=False)
     return Group(plain(title, "bold"), rows) if title else rows
 
 

@@ -5,10 +5,10 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from memagent.core.answers import Hit
-from memagent.designs.parts.lines import day_text
+from memagent.designs.parts.lines import NO_NAMES, day_text
 from memagent.designs.parts.rules.wording import quote_from, said_line
 from memagent.designs.prompting import quoted
 from memagent.state.versions import Clash
@@ -17,13 +17,17 @@ _MAX_LINES = 24
 _MAX_NOTES = 3
 
 
-def change_lines(clashes: Sequence[Clash]) -> list[str]:
-    """Write one line a pair for a prompt, by ids and dates; at most 24."""
-    return [
-        f"- {_dated(clash.earlier)} was replaced by {_dated(clash.later)}"
-        if clash.replaced
-        else f"- {_dated(clash.earlier)} and {_dated(clash.later)} contradict each other"
+def change_lines(clashes: Sequence[Clash], names: Mapping[str, str] = NO_NAMES) -> list[str]:
+    """Write one line a pair for a prompt, by short names or ids, and dates; at most 24."""
+    pairs = (
+        (_dated(clash.earlier, names), _dated(clash.later, names), clash.replaced)
         for clash in clashes[:_MAX_LINES]
+    )
+    return [
+        f"- {earlier} was replaced by {later}"
+        if replaced
+        else f"- {earlier} and {later} contradict each other"
+        for earlier, later, replaced in pairs
     ]
 
 
@@ -55,7 +59,8 @@ def _statement(hit: Hit) -> str:
     return line if speaker else line[:1].lower() + line[1:]
 
 
-def _dated(hit: Hit) -> str:
+def _dated(hit: Hit, names: Mapping[str, str]) -> str:
     record = hit.item or hit.event
     said_at = record.said_at if record is not None else None
-    return f"[{quoted(hit.id)}]{f' (said {day_text(said_at)})' if said_at else ''}"
+    name = names.get(hit.id) or quoted(hit.id)
+    return f"[{name}]{f' (said {day_text(said_at)})' if said_at else ''}"

@@ -4,14 +4,16 @@ Pure; every part passes `quoted`.
 
 Dates are written out ("8 May 2023"), since facts and answers are to be worded so. Ids
 and versions stand in brackets before all else, so that a text cannot pretend to be
-another memory.
+another memory. The surprise: an id is twenty hex digits and as many tokens, so `dated`
+shows memories by short names ("mem_7"), and the day of many once above them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import Final, TypeVar
 
 from memagent.core.answers import Hit
 from memagent.core.records import Event, Fact, Granularity, TimeSpan, Trust, Turn
@@ -20,6 +22,9 @@ from memagent.timex.resolve import format_span
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MAX_TURN_IDS = 8
+NO_NAMES: Final[Mapping[str, str]] = {}
+"""Ids stand for themselves."""
+T = TypeVar("T")
 
 
 def day_span(moment: datetime) -> TimeSpan:
@@ -53,16 +58,63 @@ def turn_line(turn: Turn) -> str:
     return f"[{quoted(turn.id)}] {quoted(turn.speaker)}: {quoted(turn.said)}"
 
 
-def fact_line(index: int, fact: Fact) -> str:
-    """Write a fact under its number."""
-    notes = _notes(
-        said=fact.said_at,
-        by=fact.speaker,
-        about=fact.subject,
-        turns=fact.source_turn_ids,
-        valid=fact.valid,
-    )
+def dated(
+    shown: Iterable[T], write: Callable[[T], str], said_at: Callable[[T], datetime | None]
+) -> Iterator[str]:
+    """Yield a line for each entry, and before those of one day that day."""
+    day = ""
+    for entry in shown:
+        moment = said_at(entry)
+        if (said := f"said {day_text(moment) if moment else 'on an unknown day'}:") != day:
+            day = said
+            yield day
+        yield write(entry)
+
+
+def fact_lines(facts: Sequence[Fact]) -> Iterator[str]:
+    """Yield facts under their number, with whom they are about and when they happened."""
+    numbered = enumerate(facts)
+    return dated(numbered, lambda entry: _fact_line(*entry), lambda entry: entry[1].said_at)
+
+
+def _fact_line(index: int, fact: Fact) -> str:
+    about = fact.subject if fact.subject != fact.speaker else None
+    notes = _notes(by=fact.speaker, about=about, valid=_untold(fact.valid, fact.text))
     return f"{index}. {notes}{quoted(fact.text)}"
+
+
+def short_names(hits: Iterable[Hit]) -> dict[str, str]:
+    """Return a short name for each id: its kind and its place, as in "mem_7"."""
+    ids = dict.fromkeys(hit.id for hit in hits)
+    return {name: f"{name.partition('_')[0][:3]}_{place}" for place, name in enumerate(ids)}
+
+
+def named(names: Mapping[str, str], shown: str) -> str:
+    """Return the id that a short name stands for; any other text stays as it is."""
+    return {name: own for own, name in names.items()}.get(shown.strip().strip("[]"), shown)
+
+
+def hit_lines(hits: Iterable[Hit], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield memories and events by their short names, under the day they were said."""
+    return dated(hits, lambda hit: _short_line(hit, names), hit_said_at)
+
+
+def hit_said_at(hit: Hit) -> datetime | None:
+    """Return when the hit's memory or event was said, if that is known."""
+    record = hit.item or hit.event
+    return record.said_at if record else None
+
+
+def _short_line(hit: Hit, names: Mapping[str, str]) -> str:
+    record = hit.item or hit.event
+    valid = _untold(record.valid, hit.text) if record else None
+    notes = _notes(**_who(hit), valid=valid, more=_more(hit, names))
+    return f"[{names[hit.id]}] {notes}{quoted(hit.text)}"
+
+
+def _untold(valid: TimeSpan | None, text: str) -> TimeSpan | None:
+    """Return a time unless the text tells it in the same words."""
+    return None if valid is None or format_span(valid) in text else valid
 
 
 def hit_line(hit: Hit, *, version: bool = False) -> str:
@@ -73,21 +125,41 @@ def hit_line(hit: Hit, *, version: bool = False) -> str:
     than a user's words, and its text.
     """
     record = hit.item or hit.event
-    by = hit.item.speaker if hit.item else ", ".join(hit.event.people) if hit.event else None
-    about = hit.item.subject if hit.item else None
     notes = _notes(
-        said=record.said_at if record else None,
-        by=by,
-        about=about if about != by else None,
+        **_who(hit),
+        said=hit_said_at(hit),
         turns=hit.source_turn_ids,
         valid=record.valid if record else None,
-        more=(
-            f"reached {path}" if (path := path_text(hit)) else "",
-            f"trust {hit.trust.value}" if hit.trust.rank > Trust.USER.rank else "",
-        ),
+        more=_more(hit),
     )
     name = f"{quoted(hit.id)} v{hit.item.version}" if version and hit.item else quoted(hit.id)
     return f"[{name}] {notes}{quoted(hit.text)}"
+
+
+def _who(hit: Hit) -> dict[str, str | None]:
+    by = hit.item.speaker if hit.item else ", ".join(hit.event.people) if hit.event else None
+    about = hit.item.subject if hit.item else None
+    return {"by": by, "about": about if about != by else None}
+
+
+def _more(hit: Hit, names: Mapping[str, str] = NO_NAMES) -> tuple[str, str]:
+    return (
+        f"reached {path}" if (path := path_text(hit, names)) else "",
+        f"trust {hit.trust.value}" if hit.trust.rank > Trust.USER.rank else "",
+    )
+
+
+def in_time_order(hits: Iterable[Hit]) -> list[Hit]:
+    """Sort hits by the time they were said, undated ones first; ties keep their order."""
+    return sorted(hits, key=_moment)
+
+
+def _moment(hit: Hit) -> float:
+    record = hit.item or hit.event
+    if record is None:
+        return float("-inf")
+    moment = record.said_at or (record.valid.start if record.valid else None)
+    return moment.timestamp() if moment else float("-inf")
 
 
 def event_notes(event: Event) -> str:
@@ -95,13 +167,13 @@ def event_notes(event: Event) -> str:
     return _notes(said=event.said_at, by=", ".join(event.people), valid=event.valid)
 
 
-def path_text(hit: Hit) -> str:
+def path_text(hit: Hit, names: Mapping[str, str] = NO_NAMES) -> str:
     """Write the path of a walk to the hit, seed first: "mem_a -supersedes-> this".
 
     Return "" when the hit was found by search.
     """
     steps = (
-        f"{quoted(node)} {f'-{edge}->' if forward else f'<-{edge}-'}"
+        f"{names.get(node) or quoted(node)} {f'-{edge}->' if forward else f'<-{edge}-'}"
         for node, edge, forward in hit.why.via
     )
     return " ".join((*steps, "this")) if hit.why.via else ""
@@ -109,9 +181,9 @@ def path_text(hit: Hit) -> str:
 
 def _notes(
     *,
-    said: datetime | None,
     by: str | None,
     valid: TimeSpan | None,
+    said: datetime | None = None,
     about: str | None = None,
     turns: Iterable[str] = (),
     more: Iterable[str] = (),

@@ -18,7 +18,7 @@ from memagent.core.exchange import JsonSchema, ModelResponse, Role
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.asking import TEXT, TEXTS, ask_about, object_schema, question_values
 from memagent.designs.parts.changes import change_lines, change_notes
-from memagent.designs.parts.lines import hit_line
+from memagent.designs.parts.lines import hit_lines, in_time_order, named, short_names
 from memagent.designs.prompting import OnePrompt, fence
 from memagent.replies.answers import AnswerDraft, parse_answer
 from memagent.state.versions import clashes
@@ -48,21 +48,23 @@ class ModelAnswerer(OnePrompt):
         if nothing_to_show(hits, ctx):
             return no_evidence(question)
         shown = in_time_order(hits)
+        names = short_names(shown)
         changes = clashes(shown, ctx.bank.state)
         reply = await ask_for_answer(
             question,
             ctx,
             self.prompt,
             ANSWER_SCHEMA,
-            memories=fence("memories", map(hit_line, shown)),
-            changes=fence("changes", change_lines(changes)) if changes else "",
+            memories=fence("memories", hit_lines(shown, names)),
+            changes=fence("changes", change_lines(changes, names)) if changes else "",
             **question_values(question),
         )
+        said = reply.draft.citations if reply.draft else ()
         return reply.answer(
             question,
             shown,
-            [Citation(hit_id=cited) for cited in reply.cited],
-            notes=change_notes(changes, reply.draft.citations if reply.draft else ()),
+            [Citation(hit_id=named(names, cited)) for cited in reply.cited],
+            notes=change_notes(changes, [named(names, cited) for cited in said]),
         )
 
 
@@ -129,16 +131,3 @@ def no_evidence(question: Question) -> Answer:
         notes=("nothing in memory bears on this",),
         question=question,
     )
-
-
-def in_time_order(hits: Sequence[Hit]) -> list[Hit]:
-    """Sort hits by the time they were said, undated ones first; ties keep their order."""
-    return sorted(hits, key=_moment)
-
-
-def _moment(hit: Hit) -> float:
-    record = hit.item or hit.event
-    if record is None:
-        return float("-inf")
-    moment = record.said_at or (record.valid.start if record.valid else None)
-    return moment.timestamp() if moment else float("-inf")

@@ -28,10 +28,10 @@ from memagent.designs.parts.asking import (
     list_schema,
     object_schema,
 )
+from memagent.designs.parts.lines import in_time_order
 from memagent.designs.parts.model.answerer import (
     ANSWER_SCHEMA,
     ask_for_answer,
-    in_time_order,
     no_evidence,
 )
 from memagent.designs.parts.model.extractor import FactReading, turns_before

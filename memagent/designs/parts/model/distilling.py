@@ -15,8 +15,8 @@ from memagent.core.answers import Answer, Hit, Question
 from memagent.core.exchange import JsonSchema, Role
 from memagent.designs.base import Answerer, SlotContext
 from memagent.designs.parts.asking import TEXTS, ask_about, object_schema, question_values
-from memagent.designs.parts.lines import hit_line
-from memagent.designs.parts.model.answerer import ModelAnswerer, in_time_order
+from memagent.designs.parts.lines import hit_line, in_time_order
+from memagent.designs.parts.model.answerer import ModelAnswerer
 from memagent.designs.prompting import Prompt, fence, load_prompt, prompts_of
 from memagent.replies.json_answer import extract_json
 

@@ -9,7 +9,7 @@ sources, so that the batch still holds at most one op an item.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,7 +26,13 @@ from memagent.designs.parts.asking import (
     list_schema,
     object_schema,
 )
-from memagent.designs.parts.lines import fact_line, hit_line
+from memagent.designs.parts.lines import (
+    fact_lines,
+    hit_lines,
+    in_time_order,
+    named,
+    short_names,
+)
 from memagent.designs.prompting import OnePrompt, fence, load_prompt, quoted
 from memagent.replies.ops import parse_ops
 
@@ -79,11 +85,13 @@ class ModelManager(OnePrompt):
         prompt = load_prompt(self.prompt)
         facts = [entry.fact for entry in related]
         hits = {hit.id: hit for entry in related for hit in entry.hits}.values()
-        current = plan.start_call(hits)
+        current = in_time_order(plan.start_call(hits))
+        events = in_time_order(hit for hit in hits if hit.item is None)
+        names = short_names((*current, *events))
         lines = {
-            "facts": (fact_line(index, fact) for index, fact in enumerate(facts)),
-            "memories": (hit_line(hit, version=True) for hit in current),
-            "graph": (hit_line(hit) for hit in hits if hit.item is None),
+            "facts": fact_lines(facts),
+            "memories": hit_lines(current, names),
+            "graph": hit_lines(events, names),
             "recent": (f"- {quoted(op.fact.text)}" for op in plan.ops if isinstance(op, Add)),
         }
         reply = await ask_for_json(
@@ -99,7 +107,7 @@ class ModelManager(OnePrompt):
             retry=self.retry,
         )
         for op in reply.parsed.values:
-            plan.add(op)
+            plan.add(with_id(op, names))
         plan.rejected += reply.parsed.rejected
         plan.statuses += reply.statuses
         plan.repairs += reply.repairs
@@ -143,6 +151,13 @@ class _Plan:
             elif op is None:
                 current.append(hit)
         return current
+
+
+def with_id(op: MemoryOp, names: Mapping[str, str]) -> MemoryOp:
+    """Return an op on the memory whose short name it gives; an unknown name stays."""
+    if isinstance(op, Add) or op.id is None:
+        return op
+    return op.model_copy(update={"id": named(names, op.id)})
 
 
 def _merged(old: MemoryOp, new: Update | Delete) -> MemoryOp:

@@ -18,11 +18,10 @@ from memagent.core.records import Session
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.asking import TEXTS, object_schema, question_values
 from memagent.designs.parts.changes import change_lines, change_notes
-from memagent.designs.parts.lines import hit_line, weekday_text
+from memagent.designs.parts.lines import hit_line, in_time_order, weekday_text
 from memagent.designs.parts.model.answerer import (
     ANSWER_SCHEMA,
     ask_for_answer,
-    in_time_order,
     no_evidence,
     nothing_to_show,
 )

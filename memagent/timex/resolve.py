@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 MAX_PHRASE_CHARS = 200
 """A longer string is no time phrase."""
+MAX_ATOMS = 200
+"""Most times that are read in one text; further ones are left unread."""
 
 
 class TimeMention(Record):
@@ -55,10 +57,13 @@ class TimeMention(Record):
     """Whether the anchor was needed to read it."""
 
 
-def find_times(text: str, *, anchor: datetime | None) -> list[TimeMention]:
+def find_times(
+    text: str, *, anchor: datetime | None, most: int = MAX_ATOMS
+) -> list[TimeMention]:
     """Find the time phrases of a text, in reading order.
 
-    They never overlap: where two would, the longer one is kept.
+    They never overlap: where two would, the longer one is kept. Only the first `most`
+    times of a text are read, so that no text takes long.
     `anchor` is when the text was said; relative phrases need it and are left out
     without it. Never raises on any text.
     """
@@ -66,7 +71,7 @@ def find_times(text: str, *, anchor: datetime | None) -> list[TimeMention]:
         return []
     taken = bytearray(len(text))
     mentions: list[TimeMention] = []
-    read = phrases(text, as_utc(anchor) if anchor else None, loose=False)
+    read = phrases(text, as_utc(anchor) if anchor else None, loose=False, most=most)
     for phrase in sorted(read, key=lambda phrase: (phrase.start - phrase.end, phrase.start)):
         start, end = phrase.start, phrase.end
         if not any(taken[start:end]):
@@ -97,7 +102,7 @@ def resolve_time(phrase: str, *, anchor: datetime | None) -> TimeSpan | None:
     moment = as_utc(anchor) if anchor else None
     whole = [
         phrase
-        for phrase in phrases(said, moment, loose=True)
+        for phrase in phrases(said, moment, loose=True, most=MAX_ATOMS)
         if _IGNORED_BEFORE.fullmatch(said, 0, phrase.start)
         and _IGNORED_AFTER.fullmatch(said, phrase.end)
     ]

@@ -135,21 +135,47 @@ async def measure(options: argparse.Namespace) -> list[dict[str, object]]:
             await asyncio.sleep(0.5)
             for number, piece in enumerate(PIECES):
                 path, body = make(repeated(piece, chars))
-                user = "u" if "search" in name or name in ("context", "question") else f"{name}{number}"
+                user = (
+                    "u"
+                    if "search" in name or name in ("context", "question")
+                    else f"{name}{number}"
+                )
                 sent = json.dumps(body).encode()
                 longest = Longest()
                 with longest.watching():
-                    answer = await asyncio.create_task(client.post(
-                        f"/v1/{path}", params={"user_id": user, "wait_s": 30}, content=sent,
-                        headers={"content-type": "application/json"},
-                    ))
+                    answer = await asyncio.create_task(
+                        client.post(
+                            f"/v1/{path}",
+                            params={"user_id": user, "wait_s": 30},
+                            content=sent,
+                            headers={"content-type": "application/json"},
+                        )
+                    )
                     job = answer.json().get("id") if answer.status_code == 202 else None
-                    while job and (await client.get(f"/v1/jobs/{job}?user_id={user}")).json()["state"] in ("queued", "running"):
+                    while job and (await client.get(f"/v1/jobs/{job}?user_id={user}")).json()[
+                        "state"
+                    ] in ("queued", "running"):
                         await asyncio.sleep(0.05)
                 if options.verbose:
-                    print(json.dumps({"request": name, "piece": piece, "ms": round(longest.ms, 1), "status": answer.status_code, "what": longest.what}), flush=True)
+                    print(
+                        json.dumps(
+                            {
+                                "request": name,
+                                "piece": piece,
+                                "ms": round(longest.ms, 1),
+                                "status": answer.status_code,
+                                "what": longest.what,
+                            }
+                        ),
+                        flush=True,
+                    )
                 if longest.ms > float(str(worst["ms"])):
-                    worst = {"request": name, "ms": round(longest.ms, 1), "piece": piece, "status": answer.status_code}
+                    worst = {
+                        "request": name,
+                        "ms": round(longest.ms, 1),
+                        "piece": piece,
+                        "status": answer.status_code,
+                    }
             print(json.dumps(worst), flush=True)
             rows.append(worst)
     return rows

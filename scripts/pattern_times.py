@@ -26,7 +26,10 @@ from functools import cache
 from pathlib import Path
 
 import memagent
-from memagent.core.answers import MAX_QUESTION_CHARS
+from memagent.core.answers import MAX_QUESTION_CHARS, MAX_RULED_CHARS
+from memagent.embed import static
+from memagent.memory.options import MAX_TEXT_CHARS
+from memagent.timex.resolve import MAX_PHRASE_CHARS
 
 PIECES = (
     *(" ", "\n", "\t", "a", "A", "1", ".", "-", "'", '"', "(", "[", "{", "<", "`", "é", "_"),
@@ -55,13 +58,37 @@ PIECES = (
 
 METHODS = ("match", "fullmatch", "search", "finditer", "findall", "split", "sub")
 LONGEST = {
-    "memagent.memory.question": MAX_QUESTION_CHARS,
+    "memagent.memory.question": MAX_RULED_CHARS,
+    "memagent.graphs.chat_prompt": MAX_QUESTION_CHARS,
+    "memagent.timex.resolve._WORTH_ASKING": MAX_PHRASE_CHARS,
+    "memagent.designs.parts.rules": MAX_TEXT_CHARS,
+    "memagent.memory.judging": MAX_TEXT_CHARS,
+    "memagent.designs.parts.rules.statements": 1_000,
+    "memagent.designs.parts.learned": MAX_TEXT_CHARS,
+    "memagent.state.backing": MAX_TEXT_CHARS,
+    "memagent.pages.word_diff": MAX_TEXT_CHARS,
+    "memagent.memory.graph_export": MAX_TEXT_CHARS,
+    "memagent.embed.wordpiece": static.MAX_CHARS,
+    "memagent.timex.phrases._INNER": 100,
+    "memagent.timex.vocabulary": 100,
+    "memagent.llm.litellm_errors._NO_MODEL": 10_000,
 }
-"""The longest text that reaches the patterns of a module, where that is below 100,000."""
+"""The longest text that reaches the patterns of a package, where that is below 100,000:
+a question, a time phrase, a memory, the words around a time.
+"""
+
+
+def longest_text(place: str) -> int:
+    """Return the most characters that reach a pattern."""
+    return min((most for name, most in LONGEST.items() if place.startswith(name)), default=10**9)
 
 
 class _TooLong(Exception):
     pass
+
+
+def _ours(value: object) -> bool:
+    return isinstance(value, type) and value.__module__.startswith("memagent")
 
 
 @cache
@@ -88,7 +115,7 @@ def patterns() -> Iterator[tuple[str, str, re.Pattern[str]]]:
         except Exception as exc:  # an optional part that is not installed
             print(json.dumps({"skipped": info.name, "why": type(exc).__name__}))
             continue
-        spaces = [vars(module), *(vars(v) for v in vars(module).values() if isinstance(v, type))]
+        spaces = [vars(module), *(vars(v) for v in vars(module).values() if _ours(v))]
         for space in spaces:
             for name, value in list(space.items()):
                 values = value if isinstance(value, list | tuple) else [value]
@@ -147,7 +174,7 @@ def main() -> int:
     times: list[tuple[float, str, str, str]] = []
     for module, name, pattern in patterns():
         methods = methods_of(module, name)
-        chars = min(options.chars, LONGEST.get(module, options.chars))
+        chars = min(options.chars, longest_text(f"{module}.{name}"))
         took, piece = longest_ms(pattern, methods, chars, options.cap_s)
         times.append((took, piece, f"{module}.{name} {methods}", pattern.pattern[:80]))
     slow = sorted((row for row in times if row[0] > options.limit_ms), reverse=True)

@@ -79,11 +79,11 @@ class Phrase:
 
 
 def phrases(
-    text: str, anchor: datetime | None, *, loose: bool, most: int
+    text: str, anchor: datetime | None, *, loose: bool, most: int | None
 ) -> Iterator[Phrase]:
     """Yield every readable phrase, grown as far as it goes; phrases may overlap.
 
-    `loose` also takes atoms that free text needs more for; `most` atoms are read.
+    `loose` also takes atoms that free text needs more for; at most `most` atoms are read.
     """
     lowered = text.lower()
     if len(lowered) != len(text):  # a few capitals have longer small forms

@@ -267,21 +267,25 @@ class AgentSettings(Settings):
 _PREFIX: Final = "MEMAGENT_"
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a settings file.
+
+    Raises `ConfigError` when it cannot be read or is not valid TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ConfigError(f"settings file {path} cannot be read: {exc.strerror or exc}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"settings file {path} is not valid TOML: {exc}") from exc
+
+
 def load_settings(path: Path | None = None) -> AgentSettings:
     """Read settings from a TOML file (optional) and `MEMAGENT_*` variables.
 
     Raises `ConfigError` naming the field and what is wrong.
     """
-    values: dict[str, Any] = {}
-    if path is not None:
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as exc:
-            raise ConfigError(
-                f"settings file {path} cannot be read: {exc.strerror or exc}"
-            ) from exc
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-            raise ConfigError(f"settings file {path} is not valid TOML: {exc}") from exc
+    values = read_toml(path) if path is not None else {}
     # A kind chosen by a variable replaces the file's choice, it does not mix with it.
     for name in ("embedder", "store", "reranker"):
         chosen = os.environ.get(f"MEMAGENT_{name.upper()}__TYPE")

@@ -6,6 +6,7 @@ for the next run.
 
 python scripts/framework_tests.py                 # all of them
 python scripts/framework_tests.py crewai mcp-1    # some
+python scripts/framework_tests.py --renew crewai  # write down today's newest versions first
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "tests/integrations/frameworks"
+PINS = ROOT / FOLDER / "pins"
 PAGES = f"{FOLDER}/test_client_pages.py"
 CLIENTS = "tests/integrations/clients/test_openai_clients.py"
 TOOLS = ("pytest", "pytest-timeout", "hypothesis", "anyio", "openai")
@@ -43,12 +45,34 @@ ENVIRONMENTS = {
 }
 
 
+def find_uv() -> str | None:
+    """Return uv beside this Python or on the path."""
+    beside = str(Path(sys.executable).parent)
+    return shutil.which("uv", path=os.pathsep.join((beside, os.environ.get("PATH", ""))))
+
+
+def renew(name: str, packages: tuple[str, ...]) -> None:
+    """Write down the newest versions that go together with memagent; needs uv."""
+    tool = [find_uv() or "uv", "pip", "compile", "-q", "--no-header", "--no-annotate"]
+    extras = ["--extra", "client", "--extra", "service", "--python-version", "3.11"]
+    done = subprocess.run(
+        [*tool, *extras, "pyproject.toml", "-"],
+        input="\n".join([*TOOLS, *packages]),
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    (PINS / f"{name}.txt").write_text(done.stdout, encoding="utf-8")
+
+
 def environment(name: str, packages: tuple[str, ...], folder: Path) -> Path:
     """Make the environment of a framework, or bring it up to date; return its Python."""
     place = folder / name
     python = place / "bin" / "python"
-    wanted = ["-e", f"{ROOT}[client,service]", *TOOLS, *packages]
-    uv = shutil.which("uv")
+    pins = ["-c", str(PINS / f"{name}.txt")]
+    wanted = [*pins, "-e", f"{ROOT}[client,service]", *TOOLS, *packages]
+    uv = find_uv()
     if not python.exists():
         made = [uv, "venv", "-q"] if uv else [sys.executable, "-m", "venv"]
         subprocess.run([*made, str(place)], check=True)
@@ -57,7 +81,8 @@ def environment(name: str, packages: tuple[str, ...], folder: Path) -> Path:
         if uv
         else [str(python), "-m", "pip", "install", "-q"]
     )
-    subprocess.run([*pip, *wanted], check=True)
+    own = {**os.environ, "PIP_CONSTRAINT": ""}  # make's pins are for the other environment
+    subprocess.run([*pip, *wanted], check=True, env=own)
     return python
 
 
@@ -65,10 +90,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", default=list(ENVIRONMENTS))
     parser.add_argument("--folder", type=Path, default=ROOT / ".venv" / "frameworks")
+    parser.add_argument("--renew", action="store_true", help="write down the newest versions")
     chosen = parser.parse_args()
     failed: list[str] = []
     for name in chosen.names:
         packages, tests = ENVIRONMENTS[name]
+        if chosen.renew:
+            renew(name, packages)
         python = environment(name, packages, chosen.folder)
         print(f"== {name}", flush=True)
         tools = os.pathsep.join((str(python.parent), os.environ.get("PATH", "")))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -160,11 +160,3 @@ def put_records(
 def ends_of(lengths: Iterable[int]) -> npt.NDArray[np.int64]:
     """Return 0 and the running sums of n lengths (n + 1,)."""
     return np.fromiter(accumulate(lengths, initial=0), np.int64)
-
-
-def runs_of(numbers: npt.NDArray[Any]) -> list[slice]:
-    """Return the runs of equal numbers in an ordered array."""
-    if not len(numbers):
-        return []
-    cuts = (np.flatnonzero(np.diff(numbers)) + 1).tolist()
-    return [slice(start, end) for start, end in pairwise((0, *cuts, len(numbers)))]

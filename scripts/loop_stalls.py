@@ -16,9 +16,8 @@ import json
 import sys
 import time
 from asyncio import events
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -92,7 +91,7 @@ class Longest:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Take the time of every callback."""
-        plain = events.Handle._run
+        plain = events.Handle._run  # noqa: SLF001 - the one place that every callback passes
 
         def run(handle: events.Handle) -> None:
             began = time.thread_time()
@@ -101,11 +100,19 @@ class Longest:
             if took > self.ms:
                 self.ms, self.what = took, repr(handle)[:200]
 
-        events.Handle._run = run  # type: ignore[method-assign]
+        events.Handle._run = run  # type: ignore[method-assign]  # noqa: SLF001
         try:
             yield
         finally:
-            events.Handle._run = plain  # type: ignore[method-assign]
+            events.Handle._run = plain  # type: ignore[method-assign]  # noqa: SLF001
+
+
+async def finished(client: httpx.AsyncClient, job: str) -> None:
+    """Wait until a job has ended."""
+    for _ in range(2_400):
+        if (await client.get(job)).json()["state"] not in ("queued", "running"):
+            return
+        await asyncio.sleep(0.05)
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, object]]:
@@ -152,10 +159,8 @@ async def measure(options: argparse.Namespace) -> list[dict[str, object]]:
                         )
                     )
                     job = answer.json().get("id") if answer.status_code == 202 else None
-                    while job and (await client.get(f"/v1/jobs/{job}?user_id={user}")).json()[
-                        "state"
-                    ] in ("queued", "running"):
-                        await asyncio.sleep(0.05)
+                    if job:
+                        await finished(client, f"/v1/jobs/{job}?user_id={user}")
                 if options.verbose:
                     print(
                         json.dumps(

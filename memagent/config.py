@@ -220,6 +220,8 @@ class ServiceSettings(Settings):
     """How long a finished job is known, and the files of an export are kept."""
     idempotency_days: Annotated[float, Field(gt=0)] = 7.0
     """How long the first response to an idempotency key is known."""
+    idempotency_most: Annotated[int, Field(ge=1)] = 1_000_000
+    """How many first responses are known at most; the oldest are forgotten first."""
     drain_s: Annotated[float, Field(ge=0)] = 20.0
     """How long requests and jobs may go on when the service is asked to stop; jobs go on
     at the next start.

@@ -29,7 +29,7 @@ _HEADER = re.compile(r"\A---\n(.*?)\n---\n(.*)\Z", re.DOTALL)
 _USER = "\n=== user ===\n"
 _TAG = re.compile(r"""<(?!$|[\d=-]|\s[\w("'])""")
 _CONTROL = re.compile(
-    r"\[(?=/?\s*(?:INST|SYS|SYSTEM|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT"
+    r"\[(?=[/\sA-Za-z])(?=/?\s*(?:INST|SYS|SYSTEM|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT"
     r"|AVAILABLE_TOOLS|MODEL_SETTINGS|ARGS|CALL_ID|THINK|PREFIX|MIDDLE|SUFFIX)\b)",
     re.IGNORECASE,
 )

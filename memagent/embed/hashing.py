@@ -7,6 +7,7 @@ meaning: synonyms are strangers. A text without words hashes as a whole.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from memagent.embed.vectors import hashed_direction, readable, unit_rows
 from memagent.protocols import Matrix
 
 _WORD = re.compile(r"\w+")
+_INLINE_CHARS = 8_192
 
 
 class HashEmbedder:
@@ -30,7 +32,15 @@ class HashEmbedder:
         self.dim = dim
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Return unit rows (N, dim) float32; never fails."""
+        """Return unit rows (N, dim) float32; never fails.
+
+        Large batches run in a worker thread.
+        """
+        if sum(map(len, texts)) <= _INLINE_CHARS:
+            return self._encode(texts)
+        return await asyncio.to_thread(self._encode, texts)
+
+    def _encode(self, texts: Sequence[str]) -> Matrix:
         rows: Matrix = np.zeros((len(texts), self.dim), dtype=np.float32)
         keys = [readable(text) for text in texts]
         for row, text in zip(rows, keys, strict=True):

@@ -34,6 +34,19 @@ ADVICE: Final = (
     "tells what is wrong"
 )
 
+COUNT_RESPONSES: Final = "SELECT created_us / 1000000, count(*) FROM idempotency GROUP BY 1"
+"""First responses by the second in which they were written."""
+
+
+def oldest_kept(counts: Mapping[int, int], *, before_us: int, most: int) -> int:
+    """Return the moment before which responses go, so that at most `most` are left."""
+    left = most
+    for second in sorted(counts, reverse=True):
+        left -= counts[second]
+        if left < 0:
+            return max(before_us, (second + 1) * 1_000_000)
+    return before_us
+
 
 class Tip(NamedTuple):
     """The end of a scope's log."""
@@ -215,9 +228,10 @@ class Backend(Protocol):
         """Release what `opened` took."""
         ...
 
-    def prune_responses(self, before_us: int) -> int:
-        """Delete first responses older than a moment; return their number.
+    def prune_responses(self, before_us: int, most: int) -> int:
+        """Delete first responses older than a moment, and the oldest beyond the newest `most`.
 
+        Return their number.
         Uses a connection of its own and short transactions; may be called from any
         thread.
         """

@@ -111,11 +111,19 @@ class OpenDatabase:
         digest = scope_digest(scope_key(scope))
         return _deleted(self._backend, lambda: self._backend.drop_response(digest, key))
 
-    def prune_responses(self, *, before: datetime) -> int:
-        """Delete first responses older than a moment; return their number. Blocks."""
+    def prune_responses(self, *, before: datetime, most: int) -> int:
+        """Delete first responses older than a moment, and the oldest beyond the newest `most`.
+
+        Return their number. Blocks.
+        """
         self._check()
         limit_us = to_microseconds(before)
-        return _deleted(self._backend, lambda: self._backend.prune_responses(limit_us))
+        return _deleted(self._backend, lambda: self._backend.prune_responses(limit_us, most))
+
+    def verify_erased(self) -> list[str]:
+        """Return what is wrong with the logs of erased scopes, as `verify` does. Blocks."""
+        self._check()
+        return self._reader.verify_erased()
 
     def claimed_embedder(self) -> tuple[str, int] | None:
         """Return (id, width) of the embedder that this store's vectors come from.

@@ -39,6 +39,7 @@ from memagent.journal.schema import meta as meta_table
 from memagent.journal.schema_state import SchemaState, schema_state
 from memagent.journal.statements import (
     SELECT_CHAIN,
+    SELECT_ERASED,
     SELECT_LAST_ERASURE,
     SELECT_LAST_FORGETTING,
     SELECT_PAGE,
@@ -277,3 +278,18 @@ class JournalReader:
             return []
         with self._connected(scope_digest(scope), WHOLE_STORE) as connection:
             return audit_scope(connection, scope)
+
+    def verify_erased(self) -> list[str]:
+        """Return what is wrong with the logs of erased scopes; see `audit_erased`."""
+        from memagent.journal.proof.audit import audit_erased
+
+        if not self.ready():
+            return []
+        with self._connected(WHOLE_STORE) as connection:
+            digests = list(connection.execute(SELECT_ERASED).scalars())
+        problems: list[str] = []
+        for digest in sorted(digests):
+            with self._connected(digest, WHOLE_STORE) as connection:
+                faults = audit_erased(connection, digest)
+            problems += [f"erased scope {digest[:12]}: {fault}" for fault in faults]
+        return problems

@@ -80,6 +80,9 @@ SELECT_HEAD: Final = select(scopes.c.head).where(scopes.c.digest == bindparam("d
 SELECT_SCOPES: Final = select(scopes.c.user_id, scopes.c.agent_id, scopes.c.run_id).where(
     scopes.c.head > 0, func.substr(scopes.c.user_id, 1, 1) != NAMELESS
 )
+SELECT_ERASED: Final = select(scopes.c.digest).where(
+    scopes.c.head > 0, func.substr(scopes.c.user_id, 1, 1) == NAMELESS
+)
 SELECT_PAGE: Final = (
     select(
         journal.c.seq,

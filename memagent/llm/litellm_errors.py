@@ -56,6 +56,7 @@ _PREFIX = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
 _BODY_MESSAGE = re.compile(r"Error code: \d+ - \{.*'message': (['\"])(.+?)\1[,}]")
 _HOST = re.compile(r"Cannot connect to host (\S+)")
 _MAX_DETAIL_CHARS = 400
+_MAX_READ_CHARS = 10_000
 
 
 class ErrorReader:
@@ -208,7 +209,7 @@ def _refused(fault: _Fault) -> _Line | None:
             "the name has no provider in front; write it as in 'openai/gpt-4o-mini', "
             "'ollama_chat/qwen3', or 'openai/NAME' with base_url"
         )
-    if status == 404 or (status in (0, 400, 500) and _NO_MODEL.search(text)):
+    if status == 404 or (status in (0, 400, 500) and _NO_MODEL.search(text[:_MAX_READ_CHARS])):
         return ModelNotFound, (
             f"the server has no such model ({fault.detail}); check the name (Ollama: run "
             "'ollama pull NAME'), and that base_url ends as the server's documentation says"

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 
+from memagent.core.answers import MAX_ASKED_TIMES, MAX_RULED_CHARS
 from memagent.core.records import Record, Text, TimeSpan
 from memagent.state.fold import folded
 from memagent.state.tokens import tokenize
@@ -69,12 +70,13 @@ def read_question(
     """Read a question.
 
     `speakers` are known names; `asked_at` anchors relative phrases ("last summer").
-    Never raises.
+    Of a longer text, the first 2,000 characters are read. Never raises.
     """
+    text = text[:MAX_RULED_CHARS]
     kind = _kind(text)
     known = list(speakers)
     people = _people(text, known)
-    times = find_times(text, anchor=asked_at)
+    times = find_times(text, anchor=asked_at, most=MAX_ASKED_TIMES)
     left = text
     for mention in reversed(times):
         left = f"{left[: mention.start]} {left[mention.end :]}"

@@ -31,7 +31,7 @@ _MAX_CANDIDATES = 128
 _FENCE_LINE = re.compile(r"^[ \t]*```[A-Za-z0-9]{0,12}", re.MULTILINE)
 _WRAPPING = re.compile(r"```[A-Za-z0-9]{0,12}|</?answer>|<\|[a-z_]{1,20}\|>|</s>")
 """Marks that may stand around an answer without saying anything."""
-_SEPARATORS = re.compile(r"[\s,;]*")
+_SEPARATORS = re.compile(r"[\s,;]+")
 _BRACKETS = re.compile(r'["\\{}\[\]]')
 _LIKELY_START = re.compile("""\\{\\s*["'\u201c}A-Za-z_/]|\\[\\s*[\\[{"'\u201c\\]/]""")
 _ORDER = tuple(Repair)

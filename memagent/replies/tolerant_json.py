@@ -279,8 +279,9 @@ class _Tolerant:
         if following in ("", "}", "]") or self.text.startswith(("//", "/*"), end):
             return True
         if following == ",":
-            member = _NEXT_MEMBER if in_object else _NEXT_ELEMENT
-            return member.match(self.text, end + 1) is not None
+            if in_object:
+                return _NEXT_MEMBER.match(self.text, end + 1) is not None
+            return _NEXT_ELEMENT.match(self.text, end + 1) is not None
         if following not in _CLOSER:
             return False
         return _NEXT_KEY.match(self.text, end) is not None if in_object else end > at + 1

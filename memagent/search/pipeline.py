@@ -18,7 +18,7 @@ from math import exp, isfinite
 import numpy as np
 import numpy.typing as npt
 
-from memagent.core.answers import Filter, Query
+from memagent.core.answers import MAX_ASKED_TIMES, MAX_RULED_CHARS, Filter, Query
 from memagent.core.errors import ModelError, boundary
 from memagent.core.recipes import PLAIN, Recipe
 from memagent.core.records import TimeSpan
@@ -142,7 +142,7 @@ def asked_span(text: str, asked_at: datetime) -> TimeSpan | None:
 
     Relative phrases are read from the moment the question is asked.
     """
-    times = find_times(text, anchor=asked_at)
+    times = find_times(text[:MAX_RULED_CHARS], anchor=asked_at, most=MAX_ASKED_TIMES)
     return times[0].span if times else None
 
 

@@ -39,7 +39,10 @@ _WARNED: Final[WeakSet[Service]] = WeakSet()
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 CALLER: Final = "memagent.caller"
 """Key of the scope under which the gate keeps the caller of a request."""
-_PROXIED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
+_PROXIED: Final = (
+    *("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"),
+    *("x-real-ip", "cf-connecting-ip", "true-client-ip", "x-envoy-external-address"),
+)
 
 UserId = Annotated[
     str | None, Query(min_length=1, max_length=256, description="Whose memory; the key's user.")
@@ -134,7 +137,9 @@ def _warn_of_token(service: Service) -> None:
 
 def _check_local(connection: HTTPConnection, service: Service) -> None:
     peer = connection.client.host if connection.client is not None else ""
-    if not _is_loopback(peer) or any(name in connection.headers for name in _PROXIED):
+    # a proxy that was only told where to send requests speaks the oldest HTTP and hides the rest
+    proxied = connection.scope.get("http_version") == "1.0"
+    if not _is_loopback(peer) or proxied or any(name in connection.headers for name in _PROXIED):
         raise ServiceError(
             "without any API key only requests of this machine are served; make one:  memagent "
             "keys create",

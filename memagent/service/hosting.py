@@ -174,7 +174,9 @@ class Service:
         if not isinstance(inner, DatabaseJournal):
             return 0
         limit = system_clock() - timedelta(days=self.settings.idempotency_days)
-        return await asyncio.to_thread(inner.prune_responses, before=limit)
+        return await asyncio.to_thread(
+            inner.prune_responses, before=limit, most=self.settings.idempotency_most
+        )
 
     def wait_s(self, caller: str) -> float:
         """Return the seconds a caller has to wait; 0 lets the request go ahead and counts it."""

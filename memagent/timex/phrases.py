@@ -15,6 +15,7 @@ import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 
 from memagent.core.records import Granularity
 from memagent.timex import calendar as cal
@@ -77,15 +78,17 @@ class Phrase:
     bare: bool
 
 
-def phrases(text: str, anchor: datetime | None, *, loose: bool) -> Iterator[Phrase]:
+def phrases(
+    text: str, anchor: datetime | None, *, loose: bool, most: int | None
+) -> Iterator[Phrase]:
     """Yield every readable phrase, grown as far as it goes; phrases may overlap.
 
-    `loose` also takes atoms that free text needs more for.
+    `loose` also takes atoms that free text needs more for; at most `most` atoms are read.
     """
     lowered = text.lower()
     if len(lowered) != len(text):  # a few capitals have longer small forms
         lowered = text.translate(_ASCII_LOWER)
-    atoms = list(_atoms(text, lowered, anchor, loose=loose))
+    atoms = list(islice(_atoms(text, lowered, anchor, loose=loose), most))
     for index, atom in enumerate(atoms):
         if index + 1 < len(atoms) and _JOINER.match(lowered, atom.end):
             pair = _pair(lowered, atom, atoms[index + 1], anchor, loose=loose)

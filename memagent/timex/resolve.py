@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 MAX_PHRASE_CHARS = 200
 """A longer string is no time phrase."""
+MAX_TURN_TIMES = 200
+"""Most times that rules read in one turn."""
 
 
 class TimeMention(Record):
@@ -55,10 +57,11 @@ class TimeMention(Record):
     """Whether the anchor was needed to read it."""
 
 
-def find_times(text: str, *, anchor: datetime | None) -> list[TimeMention]:
+def find_times(text: str, *, anchor: datetime | None, most: int | None = None) -> list[TimeMention]:
     """Find the time phrases of a text, in reading order.
 
-    They never overlap: where two would, the longer one is kept.
+    They never overlap: where two would, the longer one is kept. Only the first `most`
+    times are read, where it is given.
     `anchor` is when the text was said; relative phrases need it and are left out
     without it. Never raises on any text.
     """
@@ -66,7 +69,7 @@ def find_times(text: str, *, anchor: datetime | None) -> list[TimeMention]:
         return []
     taken = bytearray(len(text))
     mentions: list[TimeMention] = []
-    read = phrases(text, as_utc(anchor) if anchor else None, loose=False)
+    read = phrases(text, as_utc(anchor) if anchor else None, loose=False, most=most)
     for phrase in sorted(read, key=lambda phrase: (phrase.start - phrase.end, phrase.start)):
         start, end = phrase.start, phrase.end
         if not any(taken[start:end]):
@@ -97,7 +100,7 @@ def resolve_time(phrase: str, *, anchor: datetime | None) -> TimeSpan | None:
     moment = as_utc(anchor) if anchor else None
     whole = [
         phrase
-        for phrase in phrases(said, moment, loose=True)
+        for phrase in phrases(said, moment, loose=True, most=None)
         if _IGNORED_BEFORE.fullmatch(said, 0, phrase.start)
         and _IGNORED_AFTER.fullmatch(said, phrase.end)
     ]

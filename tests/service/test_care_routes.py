@@ -29,3 +29,15 @@ def test_erasure_and_traces_over_http() -> None:
             assert http.get("/v1/memories").json()["items"] == []
             assert http.get("/v1/sessions").json()["items"] == []
             assert http.post("/v1/sessions/s1/erase").status_code == 404
+
+
+def test_a_memory_with_a_slash_in_its_id_is_erased_and_reading_keeps_no_response() -> None:
+    with serving() as served, served.http() as http:
+        http.post("/v1/memories", json={"id": "notes/cat", "text": "The cat is grey."})
+        key = {"Idempotency-Key": "read"}
+        for speaker in ("web", "mail"):  # a reading has no first response to keep
+            sent = http.post("/v1/sources/touched", json={"speakers": [speaker]}, headers=key)
+            assert sent.status_code == 200
+        receipt = http.post("/v1/memories/notes/cat/erase")
+        assert (receipt.status_code, receipt.json()["items"]) == (200, 1)
+        assert http.get("/v1/memories").json()["items"] == []

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -232,13 +234,32 @@ def test_keys_are_hashed_at_rest(served: Served, keys: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"X-Forwarded-For": "10.0.0.1"}],
-    ids=["host", "origin", "proxy"],
+    [
+        {"Host": "evil.example"},
+        {"Origin": "https://evil.example"},
+        {"X-Forwarded-For": "10.0.0.1"},
+        {"Via": "1.1 proxy"},
+    ],
+    ids=["host", "origin", "proxy", "via"],
 )
 def test_without_a_key_only_requests_of_this_machine_are_served(headers: dict[str, str]) -> None:
     with serving() as running, running.http() as http:
         assert http.get("/v1/memories").status_code == 200
         assert http.get("/v1/memories", headers=headers).status_code in (401, 421)
+
+
+@pytest.mark.parametrize(("version", "status"), [("1.0", 401), ("1.1", 200)])
+def test_without_a_key_a_proxy_in_its_plainest_setting_is_refused(
+    version: str, status: int
+) -> None:
+    """It names the loopback address as the host, adds no header, and speaks HTTP/1.0."""
+    with serving() as running:
+        address = urlsplit(running.url)
+        place = (str(address.hostname), int(address.port or 0))
+        with socket.create_connection(place, timeout=30) as connection:
+            head = f"GET /v1/memories HTTP/{version}\r\nHost: {address.netloc}\r\n"
+            connection.sendall(f"{head}Connection: close\r\n\r\n".encode())
+            assert int(connection.recv(4096).split()[1]) == status
 
 
 def test_without_keys_any_token_is_welcome_with_one_warning(

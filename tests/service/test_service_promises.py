@@ -50,6 +50,25 @@ def test_the_same_request_again_has_one_effect_and_the_first_answer(place: str) 
         assert len(http.get("/v1/memories").json()["items"]) == 1
 
 
+def test_a_session_sent_again_is_answered_as_it_was_first(place: str) -> None:
+    body = {"id": "s1", "turns": [{"speaker": "Ana", "text": "I moved to Porto."}]}
+    key = {"Idempotency-Key": "session"}
+    with serving(place) as running, running.http() as http:
+        first = http.post("/v1/sessions", json=body, headers=key)
+        assert (first.status_code, first.json()["state"]) == (202, "queued")
+        job = f"/v1/jobs/{first.json()['id']}"
+        deadline = time.monotonic() + 30
+        while http.get(job).json()["state"] != "done" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        again = http.post("/v1/sessions", json=body, headers=key)
+        assert (again.status_code, again.content) == (202, first.content)
+    with serving(place) as running, running.http() as http:  # from the journal
+        again = http.post("/v1/sessions", json=body, headers=key)
+        assert (again.status_code, again.content) == (202, first.content)
+        assert again.headers["location"] == job
+        assert http.get(job).json()["state"] == "done"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from postgres_kit import journal_at
 
 from memagent.core.errors import InputError, StoreError, StoreLocked
 from memagent.core.records import Scope, Session, Turn
-from memagent.core.snapshot import SessionStored
+from memagent.core.snapshot import Erased, SessionStored
 from memagent.journal.proof.tips import NO_SEAL, Seal
 from memagent.journal.sqlite.copies import backup_store, restore_store, verify_store
 from memagent.journal.sqlite.journal import SqlJournal
@@ -101,3 +105,39 @@ def test_a_damaged_backup_is_not_restored(tmp_path: Path, at: float) -> None:
     with pytest.raises(StoreError, match="damaged"):
         restore_store(copy, path)
     assert not path.exists()
+
+
+def test_a_backup_with_a_changed_log_of_an_erased_user_is_told(tmp_path: Path) -> None:
+    path, copy = tmp_path / "m.db", tmp_path / "copy.db"
+    with SqlJournal(path) as journal:
+        asyncio.run(write(journal, 3))
+        (scope,) = asyncio.run(journal.scopes())
+        asyncio.run(journal.append(scope, Erased(), expect=3))
+        assert asyncio.run(journal.scopes()) == [] and journal.verify_erased() == []
+    assert backup_store(path, copy).problems == ()
+    with closing(sqlite3.connect(copy)) as database, database:
+        database.execute("UPDATE journal SET recorded_us = recorded_us - 5 WHERE seq = 2")
+    (fault, *_) = verify_store(copy).problems
+    assert "erased scope" in fault and "seq 2" in fault
+
+
+async def test_old_and_surplus_responses_are_forgotten(place: str) -> None:
+    scope, (early, late) = (
+        Scope(user_id="ann"),
+        (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2100)),
+    )
+    with journal_at(place) as journal:
+        for number in range(3):
+            session = Session(
+                id=f"s{number}", turns=(Turn(id=f"t{number}", speaker="A", text="x"),)
+            )
+            record = (f"key{number}", "digest", "{}")
+            entry = SessionStored(session=session)
+            await journal.append(scope, entry, expect=number, idempotency=record)
+            await asyncio.sleep(1.01)  # they are counted by the second
+        assert journal.prune_responses(before=early, most=3) == 0
+        assert journal.prune_responses(before=early, most=2) == 1
+        known = [journal.response(scope, f"key{number}") for number in range(3)]
+        assert known[0] is None and None not in known[1:]
+        assert journal.prune_responses(before=late, most=2) == 2
+        assert journal.verify_erased() == []

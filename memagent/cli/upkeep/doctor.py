@@ -325,6 +325,8 @@ async def _examine_users(report: Examination, store: Store) -> None:
         import asyncio
 
         report.problems += await asyncio.to_thread(store.journal.compare_tips)
+    if isinstance(store.journal, DatabaseJournal):
+        report.problems += store.journal.verify_erased()
     for scope in await store.journal.scopes():
         faults = store.journal.verify(scope) if isinstance(store.journal, DatabaseJournal) else []
         label = "/".join(part for part in (scope.user_id, scope.agent_id, scope.run_id) if part)

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from memagent.core.records import Turn
 from memagent.state.tokens import tokenize
-from memagent.timex.resolve import find_times
+from memagent.timex.resolve import MAX_TURN_TIMES, find_times
 
 _FEW_WORDS = 5
 _ENGLISH_SHARE = 0.2
@@ -83,7 +83,7 @@ def _with_turn_before(cited: Sequence[Turn], around: Sequence[Turn]) -> list[Tur
 def _days(said: str, said_at: datetime | None) -> set[str]:
     """Return the terms that write out the days which a text names."""
     terms: set[str] = set()
-    for mention in find_times(said, anchor=said_at):
+    for mention in find_times(said, anchor=said_at, most=MAX_TURN_TIMES):
         start, end = mention.span.start, mention.span.end
         if start is None:
             continue

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -25,7 +26,14 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import NullPool, QueuePool
 
 from memagent.core.errors import InputError, StoreError
-from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, DriverCursor, Tip
+from memagent.journal.backend import (
+    COUNT_RESPONSES,
+    VECTORS_ONLY,
+    WHOLE_STORE,
+    DriverCursor,
+    Tip,
+    oldest_kept,
+)
 from memagent.journal.postgres import engine as postgres_engine
 from memagent.journal.rows import ScopeKey, first_chain, scope_digest
 from memagent.journal.schema import SETTING
@@ -179,7 +187,7 @@ class PostgresBackend:
     def closed(self) -> None:
         """Do nothing."""
 
-    def prune_responses(self, before_us: int) -> int:
+    def prune_responses(self, before_us: int, most: int) -> int:
         """Delete old responses of some hundred scopes at a time.
 
         Each scope is named, since a transaction sees no responses of other scopes.
@@ -191,10 +199,20 @@ class PostgresBackend:
                 digest for (digest,) in connection.execute("SELECT digest FROM scopes").fetchall()
             ]
             connection.execute("COMMIT")
-            for start in range(0, len(every), _PRUNED_AT_ONCE):
-                connection.execute(f"BEGIN; {naming(every[start : start + _PRUNED_AT_ONCE])}")
+            parts = [
+                every[start : start + _PRUNED_AT_ONCE]
+                for start in range(0, len(every), _PRUNED_AT_ONCE)
+            ]
+            counts = Counter[int]()
+            for part in parts:
+                connection.execute(f"BEGIN READ ONLY; {naming(part)}")
+                counts.update(dict(connection.execute(COUNT_RESPONSES).fetchall()))
+                connection.execute("COMMIT")
+            limit_us = oldest_kept(counts, before_us=before_us, most=most)
+            for part in parts:
+                connection.execute(f"BEGIN; {naming(part)}")
                 total += connection.execute(
-                    "DELETE FROM idempotency WHERE created_us < %s", (before_us,)
+                    "DELETE FROM idempotency WHERE created_us < %s", (limit_us,)
                 ).rowcount
                 connection.execute("COMMIT")
         return total

@@ -57,8 +57,24 @@ def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
             "seq 0: the scope's row does not name it "
             f"({(tip.user_id, tip.agent_id, tip.run_id)}, {tip.digest})"
         )
+    problems += _audit_log(connection, tip, digest)
+    return (problems + strays)[:_MOST_REPORTED]
+
+
+def audit_erased(connection: Connection, digest: str) -> list[str]:
+    """Return what is wrong with the log of an erased scope, known by its digest alone."""
+    tip = connection.execute(select(scopes).where(scopes.c.digest == digest)).first()
+    if tip is None:
+        return [f"seq 0: the scope {digest[:12]} is gone"]
+    problems = _audit_log(connection, tip, digest)
+    if tip.user_id != f"{NAMELESS}{digest}":
+        problems.insert(0, "seq 0: the scope's row has another name than its digest")
+    return problems
+
+
+def _audit_log(connection: Connection, tip: Row[Any], digest: str) -> list[str]:
     auditor = _Auditor(connection, tip.id, digest)
-    problems += auditor.run()
+    problems = auditor.run()
     if tip.head != auditor.seq:
         problems.append(
             f"seq {min(tip.head, auditor.seq) + 1}: the log ends at {auditor.seq}, its tip says "
@@ -66,7 +82,7 @@ def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
         )
     elif tip.chain != auditor.chain or tip.recorded_us != auditor.recorded_us:
         problems.append(f"seq {tip.head}: the tip does not match the last header")
-    return (problems + strays)[:_MOST_REPORTED]
+    return problems[:_MOST_REPORTED]
 
 
 def _same(column: Column[Any], value: str | None) -> ColumnElement[bool]:

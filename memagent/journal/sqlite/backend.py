@@ -21,7 +21,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine
 
 from memagent.core.errors import InputError, StoreError
-from memagent.journal.backend import DriverCursor, Tip, corrupt
+from memagent.journal.backend import COUNT_RESPONSES, DriverCursor, Tip, corrupt, oldest_kept
 from memagent.journal.proof.tips import Noted, TipBook
 from memagent.journal.rows import ScopeKey, scope_digest
 from memagent.journal.sqlite import engine as sqlite_engine
@@ -164,15 +164,17 @@ class SqliteBackend:
         """Close the file of the ends."""
         self.book.close()
 
-    def prune_responses(self, before_us: int) -> int:
+    def prune_responses(self, before_us: int, most: int) -> int:
         """Delete a thousand rows at a time, so that the writer never waits long."""
         total = 0
         with (
             FORK_GATE.inside(),
             closing(sqlite_engine.connect_for_writing(self.path)) as connection,
         ):
+            counts = dict(connection.execute(COUNT_RESPONSES).fetchall())
+            limit_us = oldest_kept(counts, before_us=before_us, most=most)
             while True:
-                gone = connection.execute(_PRUNE, (before_us,)).rowcount
+                gone = connection.execute(_PRUNE, (limit_us,)).rowcount
                 total += gone
                 if gone < _PRUNED_AT_ONCE:
                     return total

@@ -69,6 +69,7 @@ def verify_store(path: Path, *, seal: Seal = NO_SEAL) -> CopyReport:
             ends = connection.execute(names).fetchall()
         for scope in asyncio.run(journal.scopes()):
             problems += [f"{scope.user_id}: {fault}" for fault in journal.verify(scope)]
+        problems += journal.verify_erased()
     return CopyReport(
         path=str(path),
         size_bytes=path.stat().st_size,

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from memagent.client.wire import Job, JobKind, JobState
@@ -46,11 +47,13 @@ class Jobs:
         # Jobs accepted and not started yet, since when.
         self._accepted: dict[str, float] = {}
 
-    async def accept_session(self, scope: Scope, session: Session) -> tuple[Job, bool]:
+    async def accept_session(
+        self, scope: Scope, session: Session, *, opened: Callable[[Job], object] = bool
+    ) -> tuple[Job, bool]:
         """Store a session's turns and the job to remember them; both are durable on return.
 
-        Returns the job and whether the session is new. Raises `InputError` for a known
-        session id with other turns.
+        Returns the job and whether the session is new. `opened` is given the job before
+        the turns are stored. Raises `InputError` for a known session id with other turns.
         """
         job_id = content_id("job", JobKind.INGEST.value, scope.key, session.id)
         try:
@@ -62,6 +65,7 @@ class Jobs:
                 # of a session that was refused or erased since, it begins again
                 if job.state is JobState.FAILED or (job.state is JobState.DONE and not known):
                     job = await self._requeued(job)
+                opened(job)
                 if known:
                     return job, False
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -9,7 +10,7 @@ from starlette.responses import Response
 
 from memagent.client.care_wire import QuarantineList, TakenBack, TouchedList
 from memagent.core.ops import Delete
-from memagent.core.records import Id
+from memagent.core.records import Id, Record
 from memagent.core.reports import ErasureReceipt, SourceFilter
 from memagent.core.snapshot import Commit
 from memagent.memory.facade import Memory
@@ -31,6 +32,16 @@ async def quarantine(call: Reader) -> Response:
         return record(QuarantineList(items=tuple(await agent.memory.quarantine())))
 
 
+async def _once(call: Call, work: Callable[[Memory], Awaitable[Record]]) -> Response:
+    """Return the record that the work on the memory gives, or the response stored for it."""
+
+    async def answer() -> Response:
+        with call.agent() as agent:
+            return record(await work(agent.memory))
+
+    return await call.once(answer)
+
+
 @router.post(
     "/v1/quarantine/{change_id}/accept",
     responses=openapi_responses(Commit, description="The commit that carries it out"),
@@ -41,13 +52,12 @@ async def accept(change_id: Id, call: Writer) -> Response:
     Where that takes a memory away, the key needs the scope memory:delete too.
     """
 
-    async def work() -> Response:
-        with call.agent() as agent:
-            if "memory:delete" not in call.caller.scopes:
-                await _refuse_deletion(call, agent.memory, change_id)
-            return record(await agent.memory.accept(change_id))
+    async def work(memory: Memory) -> Commit:
+        if "memory:delete" not in call.caller.scopes:
+            await _refuse_deletion(call, memory, change_id)
+        return await memory.accept(change_id)
 
-    return await call.once(work)
+    return await _once(call, work)
 
 
 async def _refuse_deletion(call: Call, memory: Memory, change_id: str) -> None:
@@ -62,12 +72,7 @@ async def _refuse_deletion(call: Call, memory: Memory, change_id: str) -> None:
 )
 async def refuse(change_id: Id, call: Writer) -> Response:
     """Settle a change that was kept aside without carrying it out."""
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            return record(await agent.memory.refuse(change_id))
-
-    return await call.once(work)
+    return await _once(call, lambda memory: memory.refuse(change_id))
 
 
 @router.post(
@@ -76,12 +81,8 @@ async def refuse(change_id: Id, call: Writer) -> Response:
 )
 async def touched(body: SourceFilter, call: Reader) -> Response:
     """List every memory that rests on a session, turn, speaker, tool or trust."""
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            return record(TouchedList(items=tuple(await agent.memory.touched_by(body))))
-
-    return await call.once(work)
+    with call.agent() as agent:
+        return record(TouchedList(items=tuple(await agent.memory.touched_by(body))))
 
 
 @router.post(
@@ -91,11 +92,10 @@ async def touched(body: SourceFilter, call: Reader) -> Response:
 async def exclude(body: SourceFilter, call: Eraser) -> Response:
     """Delete every memory that rests on a source, in one commit that can be undone."""
 
-    async def work() -> Response:
-        with call.agent() as agent:
-            return record(TakenBack(commit=await agent.memory.exclude(body)))
+    async def work(memory: Memory) -> TakenBack:
+        return TakenBack(commit=await memory.exclude(body))
 
-    return await call.once(work)
+    return await _once(call, work)
 
 
 @router.post(
@@ -105,15 +105,14 @@ async def exclude(body: SourceFilter, call: Eraser) -> Response:
 async def roll_back(body: SourceFilter, call: Eraser) -> Response:
     """Set every memory that rests on a source back to before the source touched it."""
 
-    async def work() -> Response:
-        with call.agent() as agent:
-            return record(TakenBack(commit=await agent.memory.roll_back(body)))
+    async def work(memory: Memory) -> TakenBack:
+        return TakenBack(commit=await memory.roll_back(body))
 
-    return await call.once(work)
+    return await _once(call, work)
 
 
 @router.post(
-    "/v1/memories/{memory_id}/erase",
+    "/v1/memories/{memory_id:path}/erase",
     responses=openapi_responses(ErasureReceipt, description="What was erased and searched"),
 )
 async def erase_memory(

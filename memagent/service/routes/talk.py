@@ -61,11 +61,12 @@ async def remember(
 
     The same session again has no further effect.
     """
+    opened: list[Job] = []
 
     async def work() -> Response:
         session = await _session(body, call)
         jobs = call.service.jobs
-        job, fresh = await jobs.accept_session(call.scope, session)
+        job, fresh = await jobs.accept_session(call.scope, session, opened=opened.append)
         if job.state is JobState.FAILED:
             job = job.model_copy(update={"state": JobState.QUEUED})
         if wait:
@@ -74,9 +75,16 @@ async def remember(
                 report.model_copy(update={"stored_turns": len(session.turns)}) if fresh else report
             )
         jobs.start(job, call.scope)
-        return record(job, 202, {"Location": f"/v1/jobs/{job.id}"})
+        return _accepted(job)
 
-    return await call.once(work)
+    def keep(_: Entry) -> Response | None:
+        return _accepted(opened[0]) if opened and not wait else None
+
+    return await call.once(work, keep=keep)
+
+
+def _accepted(job: Job) -> Response:
+    return record(job, 202, {"Location": f"/v1/jobs/{job.id}"})
 
 
 async def _session(body: NewSession, call: Call) -> Session:

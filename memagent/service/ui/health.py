@@ -36,7 +36,7 @@ _PACKAGES: Final = (
     "langgraph",
 )
 _SERIES: Final = re.compile(r"^memagent_(\w+?)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
-_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+_LABEL: Final = re.compile(r'\b(\w+)="([^"]*)"')
 _SLOW: Final = 0.95
 
 

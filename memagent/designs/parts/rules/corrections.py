@@ -46,20 +46,20 @@ _MISTAKE = (
     r"\bI\s+(?:actually\s+)?meant\b(?!\s+(?:to|it|that|every|well|no|a\s+lot)\b)",
     r"\bI\s+misspoke\b|\bmy\s+(?:mistake|bad)\b",
     r"\bI\s+(?:was|got\s+(?:it|that))\s+(?:wrong|mixed\s+up|confused)\b|\bI\s+mixed\s+(?:it|that|them)\s+up\b",
-    r"(?<!like\s)(?<!as\s)\bI\s+(?:said|told\s+you)\b[^.?!]*\b(?:but|it['’]?s|it\s+(?:is|was))\b",
-    r"\b(?:it['’]?s|it\s+is)\s+not\s+(?!just\b|only\b)[^.?!]*[,;]\s*(?:it['’]?s|it\s+is)\b",
+    r"(?<!like\s)(?<!as\s)\bI\s+(?:said|told\s+you)\b[^.?!]{0,300}\b(?:but|it['’]?s|it\s+(?:is|was))\b",
+    r"\b(?:it['’]?s|it\s+is)\s+not\s+(?!just\b|only\b)[^.?!]{0,300}[,;]\s*(?:it['’]?s|it\s+is)\b",
     r"\bnot\s+(?!just\b|only\b)(?:(?:in|on|at|to|from|with|a|an|the)\s+)?[\w’'-]+,?\s+but\s+(?!(?:not|also|I|it|you|we|he|she|they|that|still|hey)\b)",
 )
 _CHANGE = (
     rf"{_WE}(?:moved|relocated|switched)\s+(?:in\s+)?(?:to|into|from|back|over|out)\b",
-    r"\b(?:I|we)(?:['’](?:m|re))?\s+(?:don['’]t|do\s+not|am\s+not|are\s+not|not)\b[^.?!,;]*\bany\s*more\b",
+    r"\b(?:I|we)(?:['’](?:m|re))?\s+(?:don['’]t|do\s+not|am\s+not|are\s+not|not)\b[^.?!,;]{0,300}\bany\s*more\b",
     r"\b(?:I|we)(?:['’](?:m|re))?\s+(?:am\s+|are\s+)?no\s+longer\b",
     r"\bI(?:['’]ve|\s+have)?\s+changed\s+my\s+mind\b",
     rf"{_WE}(?:changed\s+(?:jobs|my\s+job)|quit\s+my\s+(?:old\s+)?job|left\s+my\s+(?:old\s+)?job|started\s+(?:a|my)\s+new\s+job)\b",
 )
 _ASIDE = (
-    r"(?:^|[.!?]\s+|[,—–-]\s*)(?:oh|wait|no|sorry|hmm|well|oops)?[,.!\s—–-]*\bactually\b",
-    r"\b(?:sorry|oops|I\s+mean|make\s+that)\b[,.!\s—–-]*(?:I\s+mean\s+)?(?:it['’]?s|it\s+(?:is|was)|that['’]?s|on|in|at)\b",
+    r"(?:^|[.!?]\s+|[,—–-]\s*)(?:oh|wait|no|sorry|hmm|well|oops)?[,.!\s—–-]{0,8}\bactually\b",
+    r"\b(?:sorry|oops|I\s+mean|make\s+that)\b[,.!\s—–-]{0,20}(?:I\s+mean\s+)?(?:it['’]?s|it\s+(?:is|was)|that['’]?s|on|in|at)\b",
 )
 _CUES = tuple(
     (cue, re.compile("|".join(rules), re.I))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -30,13 +32,14 @@ class VerbatimExtractor:
         /,
     ) -> Proposal[Fact]:
         """Return facts in the order of the turns."""
+        facts: list[Fact] = []
+        for turn in chunk.turns:
+            if turn.said.strip():
+                for fact in _facts(turn, turn.at or chunk.at):
+                    facts.append(fact)
+                    await asyncio.sleep(0)  # a long turn makes hundreds; others come between
         return Proposal(
-            values=tuple(
-                fact
-                for turn in chunk.turns
-                if turn.said.strip()
-                for fact in _facts(turn, turn.at or chunk.at)
-            ),
+            values=tuple(facts),
             rejected=tuple(
                 Rejected(reason=RejectReason.EMPTY_TEXT, detail=f"turn {turn.id} has no words")
                 for turn in chunk.turns
@@ -45,10 +48,10 @@ class VerbatimExtractor:
         )
 
 
-def _facts(turn: Turn, said_at: datetime | None) -> list[Fact]:
+def _facts(turn: Turn, said_at: datetime | None) -> Iterator[Fact]:
     parts = pieces(turn.said)
-    return [
-        Fact(
+    for part in parts:
+        yield Fact(
             text=part,
             kind="turn" if len(parts) == 1 else "passage",
             speaker=turn.speaker,
@@ -58,8 +61,6 @@ def _facts(turn: Turn, said_at: datetime | None) -> list[Fact]:
             said_at=said_at,
             trust=turn.trust,
         )
-        for part in parts
-    ]
 
 
 def pieces(text: str, *, limit: int = _MAX_CHARS) -> list[str]:

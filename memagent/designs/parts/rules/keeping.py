@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from memagent.core.records import Fact, TimeSpan
 from memagent.state.fold import folded
@@ -20,6 +21,11 @@ from memagent.state.tokens import tokenize
 def stems(words: str) -> frozenset[str]:
     """Return the index terms of a text, stop words included."""
     return frozenset(tokenize(words, keep_stop_words=True))
+
+
+@lru_cache(maxsize=512)
+def _known_stems(text: str) -> frozenset[str]:
+    return stems(text)
 
 
 SMALL_TALK = stems(
@@ -88,7 +94,7 @@ VALUES = (NUMBER, CALENDAR, NAME)
 
 def overlap(first: str, second: str) -> float:
     """Return the Jaccard overlap of two texts' index terms, stop words included: 0 to 1."""
-    terms, others = stems(first), stems(second)
+    terms, others = _known_stems(first), _known_stems(second)
     return len(terms & others) / len(terms | others) if terms | others else 0.0
 
 

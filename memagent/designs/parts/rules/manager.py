@@ -9,6 +9,7 @@ one that is trusted more than the turn at hand.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ class VerbatimManager:
         draft = _Draft(names=names, embedder=ctx.bank.embedder)
         for entry in related:
             await draft.decide(entry)
+            await asyncio.sleep(0)  # a long turn makes hundreds of ops; others come between
         return Proposal(values=tuple(draft.ops))
 
 

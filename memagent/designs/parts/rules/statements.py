@@ -22,6 +22,8 @@ from memagent.designs.parts.rules.keeping import (
 from memagent.state.tokens import tokenize
 
 _SENTENCE = re.compile(r"[^.!?\uff1f\u061f\u3002\n]+[.!?\uff1f\u061f\u3002\n]*")
+_MAX_SENTENCE = 1_000
+"""Rules read so many characters of a sentence."""
 _ASKS = re.compile(r"[?\uff1f\u061f\u055e\u2e2e\u037e]")
 _OPENING = (
     r"^(?:(?:hey|hi|hello|wow|whoa|woah|oh|ooh|aww?|ah|m+|woohoo|yay|ouch|oof|well|yeah|yes|yep|yup|no|so|and|but|ok|okay"
@@ -36,7 +38,7 @@ _DECLARED = re.compile(
 )
 """A sentence with a question mark that tells something: "I moved to Porto, right?"."""
 _PROPOSED = re.compile(
-    r"\b(?:say|how\s+about|what\s+about|shall\s+we|let['\u2019]?s)\b.*(?:\d|\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+    r"\b(?:say|how\s+about|what\s+about|shall\s+we|let['\u2019]?s)\b.{0,300}(?:\d|\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day"
     r"|january|february|march|april|may|june|july|august|september|october|november|december|tomorrow)\b)",
     re.I,
 )
@@ -129,7 +131,7 @@ def context_reason(text: str, *, names: Iterable[str] = (), comments: bool = Tru
         return "small talk: says nothing to remember"
     asks = False
     for match in _SENTENCE.finditer(text):
-        sentence = match.group().strip()
+        sentence = match.group().strip()[:_MAX_SENTENCE]
         terms = tokenize(sentence, keep_stop_words=True)
         if not terms:
             continue

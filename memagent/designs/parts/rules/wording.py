@@ -14,7 +14,7 @@ from memagent.designs.parts.lines import day_text
 from memagent.memory.judging.evidence import Evidence
 from memagent.memory.question import QuestionKind, QuestionView
 from memagent.state.tokens import tokenize
-from memagent.timex.resolve import TimeMention, find_times
+from memagent.timex.resolve import MAX_TURN_TIMES, TimeMention, find_times
 
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*\s*")
 _LASTING = re.compile(r"^for\b.*?\b(day|week|month|year|decade)s?\b", re.I)
@@ -26,7 +26,7 @@ def time_told(text: str, said_at: datetime | None) -> TimeSpan | None:
     A written-out date comes before a relative one, a past time before a coming one, a
     closed span before an open one.
     """
-    mentions = _standing(text, find_times(text, anchor=said_at))
+    mentions = _standing(text, find_times(text, anchor=said_at, most=MAX_TURN_TIMES))
     if not mentions:
         return None
 
@@ -46,7 +46,8 @@ def time_for(evidence: Evidence, view: QuestionView) -> TimeSpan | None:
 
     Of several, choose the one whose sentence shares most with the question.
     """
-    mentions = _standing(evidence.text, find_times(evidence.text, anchor=evidence.said_at))
+    times = find_times(evidence.text, anchor=evidence.said_at, most=MAX_TURN_TIMES)
+    mentions = _standing(evidence.text, times)
     if not mentions:
         return evidence.valid
 
@@ -135,7 +136,7 @@ def quote_from(text: str, terms: Sequence[str], *, limit: int = 320) -> str:
 
 _PLACES = re.compile(
     r"\b(?:live|lives|living|lived|move|moved|moving|relocated|settled|based|work|works|study|studies"
-    r"|born|grew\s+up|went|go|travel(?:led|ed)?|flew|stay(?:ed|ing)?)\b[^.?!,;]*?\s(?:in|to|at|near)\s+"
+    r"|born|grew\s+up|went|go|travel(?:led|ed)?|flew|stay(?:ed|ing)?)\b[^.?!,;]{0,200}?\s(?:in|to|at|near)\s+"
     r"((?:the\s+)?[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*)"
 )
 _COUNTS = re.compile(

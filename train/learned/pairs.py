@@ -16,8 +16,10 @@ import torch
 from torch.nn import functional
 
 from memagent.designs.parts.learned.pairs import PAIR_FEATURES, Side, features_of
+from memagent.designs.parts.learned.people import People
 from memagent.designs.parts.learned.reading import Clause, Reader, TurnText
-from train.learned.dialogues import LabelledClause, LabelledEpisode, LabelledTurn
+from memagent.state.fold import folded
+from train.learned.dialogues import LabelledClause, LabelledEpisode
 from train.learned.network import PairScorer
 
 MEMORIES = 16
@@ -44,13 +46,14 @@ class _Known:
 def pair_cases(reader: Reader, episode: LabelledEpisode, rng: random.Random) -> Iterator[PairCase]:
     """Yield the choices of an episode, in order."""
     memory: list[_Known] = []
-    persons: dict[str, str] = {}
+    people = People()
     texts = [TurnText(turn.text, turn.before, turn.speaker, turn.others) for turn in episode.turns]
     for turn, reading in zip(episode.turns, reader.turns(texts), strict=True):
         for label in turn.clauses:
             whole = (turn.text[label.start : label.end], turn.speaker)
             clause = _matching(reading.clauses, label) or reader.statements([whole])[0]
-            side = Side(clause, turn.speaker, _subject(turn, clause, persons))
+            subject = folded(people.subject(clause, turn.speaker))
+            side = Side(clause, turn.speaker, subject)
             yield from _heard(reader, memory, side, label, rng)
 
 
@@ -108,17 +111,6 @@ def _matching(clauses: Sequence[Clause], label: LabelledClause) -> Clause | None
 
     best = max(clauses, key=common, default=None)
     return best if best is not None and 2 * common(best) > label.end - label.start else None
-
-
-def _subject(turn: LabelledTurn, clause: Clause, persons: dict[str, str]) -> str:
-    """Return the subject as the extractor would name it."""
-    span = clause.spans.get("subject")
-    if clause.subject == "named" and span is not None:
-        persons[turn.speaker] = span.text.removesuffix("'s")
-        return persons[turn.speaker].lower()
-    if clause.subject == "pronoun" and turn.speaker in persons:
-        return persons[turn.speaker].lower()
-    return turn.speaker.lower()
 
 
 def fit_pairs(cases: Sequence[PairCase], *, seed: int = 0, epochs: int = 12) -> PairScorer:

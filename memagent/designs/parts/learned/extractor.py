@@ -13,8 +13,8 @@ from typing import Final
 from memagent.core.ops import Rejected, RejectReason
 from memagent.core.records import Chunk, Fact, Turn
 from memagent.designs.base import Proposal, SlotContext
+from memagent.designs.parts.learned.people import People
 from memagent.designs.parts.learned.reading import (
-    Clause,
     TurnReading,
     TurnText,
     shipped_reader,
@@ -38,9 +38,9 @@ class LearnedExtractor:
     async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
         """Return facts in the order of the turns."""
         facts: list[Fact] = []
-        persons: dict[str, str] = {}
+        people = People(ctx.bank.state.active())
         for turn, texts in zip(chunk.turns, read_chunk(chunk, ctx), strict=True):
-            facts += _facts(turn, chunk, texts, persons)
+            facts += _facts(turn, chunk, texts, people)
         rejected = (
             Rejected(reason=RejectReason.EMPTY_TEXT, detail=f"turn {turn.id} has no words")
             for turn in chunk.turns
@@ -68,7 +68,7 @@ def read_chunk(chunk: Chunk, ctx: SlotContext) -> list[list[tuple[str, TurnReadi
 
 
 def _facts(
-    turn: Turn, chunk: Chunk, texts: Sequence[tuple[str, TurnReading]], persons: dict[str, str]
+    turn: Turn, chunk: Chunk, texts: Sequence[tuple[str, TurnReading]], people: People
 ) -> Iterator[Fact]:
     for piece, reading in texts:
         unsure = any(clause.keep < KEEP for clause in reading.clauses)
@@ -76,23 +76,8 @@ def _facts(
             yield _fact(turn, chunk, piece, subject=turn.speaker, kind=WHOLE)
             continue
         for clause in reading.clauses:
-            subject = _subject(clause, turn.speaker, persons)
+            subject = people.subject(clause, turn.speaker)
             yield _fact(turn, chunk, clause.text, subject=subject, kind=STATEMENT)
-
-
-def _subject(clause: Clause, speaker: str, persons: dict[str, str]) -> str:
-    """Return whom a statement is about.
-
-    `persons` holds whom each speaker told of last, for pronouns.
-    """
-    span = clause.spans.get("subject")
-    if clause.subject == "named" and span is not None:
-        name = span.text.removesuffix("'s").removesuffix("’s")
-        persons[speaker] = name
-        return name
-    if clause.subject == "pronoun":
-        return persons.get(speaker, "") or speaker
-    return speaker
 
 
 def _fact(turn: Turn, chunk: Chunk, text: str, *, subject: str, kind: str) -> Fact:

@@ -243,7 +243,7 @@ def _retraction(rng: random.Random, draft: _Draft, clause: LabelledClause) -> _D
 
 
 def _with_corrections(rng: random.Random, drafts: list[_Draft]) -> list[_Draft]:
-    """Let a speaker correct a value in the same breath, a turn or two later, without its subject."""
+    """Let a speaker correct a value a turn or two later, in words that name no subject."""
     kept: list[_Draft] = []
     waiting: list[_Draft] = []
     for draft in drafts:

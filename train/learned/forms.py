@@ -116,7 +116,8 @@ def _derived(relation: Relation) -> dict[str, list[str]]:
         change += [f"{core} now.", f"These days {inner}.", f"{core}, no longer {{old}}.",
                    f"Things changed {{when}}, {inner}."]  # fmt: skip
         correct += [f"{core}, not {{old}}.", f"Sorry, {inner}, not {{old}}.",
-                    f"Not {{old}}. {core}.", f"I shouldn't have said {{old}}, {inner}."]  # fmt: skip
+                    f"Not {{old}}. {core}.",
+                    f"I shouldn't have said {{old}}, {inner}."]  # fmt: skip
     return {"change": change, "correct": correct}
 
 

@@ -54,8 +54,10 @@ class ModelPart(Part):
 
     path: str | None = None
     """Folder or hub id; None makes a small model from scratch."""
-    size: Literal["200k", "500k", "1m", "4m", "30m", "60m"] = "500k"
-    """Parameters of a model from scratch, about."""
+    size: Literal["decisions", "200k", "500k", "1m", "4m", "30m", "60m"] = "500k"
+    """Parameters of a model from scratch, about; `decisions` is the policy of
+    `memagent.designs.learned:POLICY`, which writes no text.
+    """
     context_tokens: Annotated[int, Field(ge=64)] = 1_024
     """Longest prompt with its reply, of a model from scratch; also where demonstrations
     are cut.
@@ -116,9 +118,9 @@ class AgentPart(Part):
     """Takes down facts: the policy, or the oracle of a synthetic world, so that only the
     use of facts is learned and judged.
     """
-    answering: Literal["reader", "policy"] = "reader"
-    """Answers when memories are scored: the rule-based reader of a synthetic world, or the
-    policy itself, greedily.
+    answering: Literal["reader", "facts", "policy"] = "reader"
+    """Answers when memories are scored: the rule-based reader of notes of a synthetic world,
+    the one of statements in any words (`facts`), or the policy itself, greedily.
     """
 
 
@@ -339,8 +341,8 @@ def _contradictions(settings: RunSettings) -> Iterator[str]:
         yield 'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
     if env.kind == "locomo":
         yield from _locomo(settings)
-    if env.kind != "synthetic" and settings.agent.answering == "reader":
-        yield 'agent.answering: the reader knows synthetic worlds only; say answering = "policy"'
+    if env.kind != "synthetic" and settings.agent.answering != "policy":
+        yield 'agent.answering: the readers know synthetic worlds only; say answering = "policy"'
     path = model.path
     if (
         path is not None

@@ -90,7 +90,7 @@ def choose(network: Network, new: Side, memories: Sequence[Side]) -> Choice:
     if untrue and len(clause.words) <= SHORT:
         return Choice("skip", None, clause.act_p, "not known to be true")
     logits = choice_logits(network, features_of(new, memories))
-    named = [_names(clause, memory.clause) for memory in memories]
+    named = [names_old(clause, memory.clause) for memory in memories]
     for place, memory in enumerate(memories):
         if not named[place] and not _fits(clause, memory.clause):
             logits[2 + 2 * place] = -np.inf
@@ -118,7 +118,7 @@ def ends(clause: Clause) -> float:
     return float(sum(clause.output.act[place] for place in _ENDING_PLACES))
 
 
-def _names(new: Clause, memory: Clause) -> bool:
+def names_old(new: Clause, memory: Clause) -> bool:
     """Say whether a statement that ends or replaces something names it in the memory's words.
 
     What it names must be of the memory's value, unless both are short.

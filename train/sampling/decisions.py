@@ -115,6 +115,24 @@ class DecisionBackbone(nn.Module):
         return values[:, : config.statement], memories, known
 
 
+class FixedHead(nn.Module):
+    """Puts scores at the last places of the vocabulary; nothing in it is trained."""
+
+    bias = None
+    """None, as of a linear layer without one."""
+
+    def __init__(self, replies: int, words: int) -> None:
+        super().__init__()
+        weight = torch.zeros(words, replies + 1)
+        weight[: words - replies, -1] = _NEVER
+        weight[words - replies :, :-1] = torch.eye(replies)
+        self.register_buffer("weight", weight)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return the logits (..., V) of (..., replies + 1)."""
+        return nn.functional.linear(hidden, self.weight)
+
+
 class DecisionModel(PreTrainedModel, GenerationMixin):
     """The backbone with a fixed head that puts its scores at the places of the replies."""
 
@@ -125,19 +143,13 @@ class DecisionModel(PreTrainedModel, GenerationMixin):
     def __init__(self, config: DecisionConfig) -> None:
         super().__init__(config)
         self.model = DecisionBackbone(config)
-        self.lm_head = nn.Linear(config.replies + 1, config.vocab_size, bias=False)
-        others = config.vocab_size - config.replies
-        with torch.no_grad():
-            self.lm_head.weight.zero_()
-            self.lm_head.weight[:others, -1] = _NEVER
-            self.lm_head.weight[others:, :-1] = torch.eye(config.replies)
-        self.lm_head.requires_grad_(False)
+        self.lm_head = FixedHead(config.replies, config.vocab_size)
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
         """Leave the weights as torch draws them."""
 
-    def get_output_embeddings(self) -> nn.Linear:
+    def get_output_embeddings(self) -> nn.Module:
         """Return the fixed head."""
         return self.lm_head
 

@@ -5,6 +5,7 @@
 #   make coverage     branch coverage of the kernel and of the rest
 #   make format       ruff's formatter and its safe fixes
 #   make test-full    the tests and the full-size figures
+#   make test-frameworks  the adapters, each with its framework in an environment of its own
 #   make test-qdrant  the contract of the Qdrant index on a real server: the one $MEMAGENT_TEST_QDRANT_URL names, or docker's
 #   make lint         ruff, pyright, the import contracts
 #   make bench        the benchmarks; each prints a table and its JSON
@@ -25,15 +26,16 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
+NODE_MODULES := clients/typescript/node_modules/.package-lock.json
 METADATA := pyproject.toml constraints.txt
 
-.PHONY: demo test test-fast coverage format test-full test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints
+.PHONY: demo test test-fast coverage format test-full test-frameworks test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(NODE_MODULES)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.dev
@@ -47,7 +49,10 @@ coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not full and not torch and not browser" --cov --cov-report= $(PYTEST_ARGS)
 	$(BIN)/python scripts/coverage_report.py --kernel-at-least 95
 
-test-full: $(VENV)/.dev
+test-frameworks: $(VENV)/.dev
+	$(BIN)/python scripts/framework_tests.py --folder build/frameworks
+
+test-full: $(VENV)/.dev $(NODE_MODULES)
 	HYPOTHESIS_PROFILE=full MEMAGENT_KILL_CYCLES=200 $(BIN)/python -m pytest -m "full or not full" --timeout 3600 $(PYTEST_ARGS)
 
 QDRANT_COMPOSE := docker compose --file deploy/compose.qdrant.yaml
@@ -111,6 +116,11 @@ $(VENV)/.train: $(METADATA) | $(BIN)/python
 	$(INSTALL) torch
 	$(INSTALL) -e '.[train]'
 	@touch $(VENV)/.core $@
+
+# The npm clients and the TypeScript client; without npm, or where it fails, their tests are skipped.
+$(NODE_MODULES): clients/typescript/package-lock.json
+	@if command -v npm >/dev/null && (cd clients/typescript && npm ci --no-audit --no-fund --loglevel=error >/dev/null && npm run --silent build >/dev/null); \
+	  then touch $@; else echo "no npm packages: the tests of npm clients will be skipped"; fi
 
 # Renew the pins: install everything into a fresh environment and write down what came.
 constraints:

@@ -89,7 +89,7 @@ def resolve_time(phrase: str, *, anchor: datetime | None) -> TimeSpan | None:
 
     `None` when it names none, or is relative and there is no anchor. Phrases outside
     the grammar go to dateparser, imported on first need; its answer is taken as a day,
-    month or year.
+    month or year. Without the extra `dates` they name no span.
     """
     said = phrase.strip()
     if not said or len(said) > MAX_PHRASE_CHARS:
@@ -252,8 +252,11 @@ def _fallback(said: str, anchor: datetime | None) -> Reading | None:
 @lru_cache(maxsize=4_096)
 def _ask(said: str, base: date) -> tuple[date, cal.Unit] | None:
     """First day and unit of a phrase as read at noon of `base`."""
+    parser = _parser(base)
+    if parser is None:
+        return None
     try:
-        data = _parser(base).get_date_data(said)
+        data = parser.get_date_data(said)
         if data.date_obj is None:
             return None
         unit = _PERIODS.get(data.period, "day")
@@ -266,9 +269,12 @@ _PERIODS: dict[str | None, cal.Unit] = {"week": "week", "month": "month", "year"
 
 
 @lru_cache(maxsize=256)
-def _parser(base: date) -> DateDataParser:
-    from dateparser.date import DateDataParser  # lazy: no phrase of our own grammar needs it
-
+def _parser(base: date) -> DateDataParser | None:
+    """Build dateparser's reader for a day; `None` without the extra `dates`."""
+    try:
+        from dateparser.date import DateDataParser  # lazy: no phrase of our own grammar needs it
+    except ImportError:
+        return None
     settings = {
         "RELATIVE_BASE": datetime(base.year, base.month, base.day, 12),
         "PREFER_DATES_FROM": "past",

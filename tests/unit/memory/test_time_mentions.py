@@ -169,6 +169,19 @@ def test_scanning_never_loads_dateparser() -> None:
     assert run.stdout.split() == ["False", "True"]
 
 
+def test_without_the_extra_dates_our_own_grammar_still_reads() -> None:
+    code = (
+        "import sys; sys.modules['dateparser'] = None\n"
+        "from datetime import datetime\n"
+        "from memagent.timex.resolve import resolve_time\n"
+        "anchor = datetime(2023, 6, 9)\n"
+        "print(resolve_time('last week', anchor=anchor) is None)\n"
+        "print(resolve_time('gestern', anchor=anchor) is None)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "True"]
+
+
 WORDS = st.sampled_from(
     "may march sun last next this the week weekend month year day two few a of ago before after since until between and from to in on "
     "Friday monday June may 2023 2016 31 29 7th 0 99999 early mid late end beginning summer Christmas Easter yesterday 1:56 pm "

@@ -46,7 +46,7 @@ def first_model(settings: RunSettings, folder: Path, *, say: Say = print) -> Non
         model, tokenizer = first_decisions(episodes, seed=settings.seed)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         say(f"decision policy with {parameters:,} parameters, {episodes} labelled dialogues")
-        on_main(lambda: save_model(model, tokenizer, init))
+        on_main(lambda: save_model(model, tokenizer, init, note={"max_tokens": 1}))
         return
     shown = (
         asyncio.run(demonstrate(settings)) if settings.warmup or settings.model.path is None else []

@@ -1,9 +1,10 @@
-"""A reader of statements in any words: it believes what the best-ranked memory states.
+"""A reader of statements in any words: it answers with everything the memories state.
 
 `WorldReader` reads notes in the language of a world. This one reads memories that are
 stretches of turns: a memory states what was told in a turn that it rests on if its words
 hold the value. Which telling that is, it knows from the truth; which memory to believe,
-it does not: it takes the best-ranked one, stale or not.
+it does not: where two contradict each other it answers with both, so a memory that keeps
+what is stale is worth less.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class FactReader:
         return await self.base.remember(session)
 
     async def ask(self, question: Question) -> Answer:
-        """Return the answer of the best-ranked memories; abstain when none fits.
+        """Return all that the memories found state; abstain when none fits.
 
         Raises `EnvironmentFault` for a question of an unknown world.
         """
@@ -73,7 +74,7 @@ class FactReader:
                 fresh = all(note.claim != other.claim for _, other in used)
                 if note.relation == probe.relation and fresh:
                     used.append((hit, note))
-        text = answer_from("oracle", self.calendar, probe, [note for _, note in used])
+        text = answer_from("append_all", self.calendar, probe, [note for _, note in used])
         if not text:
             return Answer(text="", verdict=Verdict.ABSTAINED, hits=tuple(hits), question=question)
         cited = dict.fromkeys(hit.id for hit, note in used if note.subject == probe.subject)

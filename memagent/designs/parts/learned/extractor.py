@@ -20,11 +20,16 @@ from memagent.designs.parts.learned.reading import (
     shipped_reader,
 )
 from memagent.designs.parts.rules.extractor import pieces
+from memagent.designs.parts.rules.statements import context_reason
 from memagent.designs.parts.rules.wording import time_told
 
 KEEP: Final = 0.6
-"""Least mean probability of a statement's words; a turn with a weaker one is kept whole."""
+"""Least mean probability of the words of a statement that stands for its turn."""
 _MAX_CHARS: Final = 1_800
+_FILLER: Final = 6
+"""Most words beside the statements that are never looked at ("Oh, before I forget,")."""
+_LONGEST: Final = 16
+"""Most different words of a statement that stands for its turn."""
 STATEMENT: Final = "fact"
 """Kind of a fact that is one statement."""
 WHOLE: Final = "turn"
@@ -71,13 +76,27 @@ def _facts(
     turn: Turn, chunk: Chunk, texts: Sequence[tuple[str, TurnReading]], people: People
 ) -> Iterator[Fact]:
     for piece, reading in texts:
-        unsure = any(clause.keep < KEEP for clause in reading.clauses)
-        if unsure or not reading.clauses:
+        if not _cuts(piece, reading):
             yield _fact(turn, chunk, piece, subject=turn.speaker, kind=WHOLE)
             continue
         for clause in reading.clauses:
             subject = people.subject(clause, turn.speaker)
             yield _fact(turn, chunk, clause.text, subject=subject, kind=STATEMENT)
+
+
+def _cuts(text: str, reading: TurnReading) -> bool:
+    """Say whether the statements may stand for the turn: each sure and short, the rest context.
+
+    Training saw short statements only. What a longer turn tells beside them would be lost.
+    """
+    if not reading.clauses:
+        return False
+    sure = all(clause.keep >= KEEP and len(clause.words) <= _LONGEST for clause in reading.clauses)
+    rest = text
+    for clause in reading.clauses:
+        rest = rest.replace(clause.text, " ", 1)
+    few = len(rest.split()) <= _FILLER
+    return sure and (few or bool(context_reason(rest)))
 
 
 def _fact(turn: Turn, chunk: Chunk, text: str, *, subject: str, kind: str) -> Fact:

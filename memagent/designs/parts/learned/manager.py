@@ -24,7 +24,7 @@ from memagent.state.fold import folded
 from memagent.state.validation import restates
 
 CONTEXT: Final = 0.9
-"""Least probability at which a turn is left as context."""
+"""Least probability at which a short turn is left as context."""
 VALUE: Final = 0.8
 """Least probability of a value at which the rules for small talk are not asked."""
 CHANGES: Final = 0.75
@@ -99,7 +99,7 @@ class _Draft:
 
     def _whole(self, fact: Fact) -> MemoryOp:
         context = self._read_in_turn(fact)[1]
-        if context >= CONTEXT:
+        if context >= CONTEXT and len(fact.text.split()) <= SHORT:
             return Noop(fact=fact, reason=f"context: states nothing (p={context:.2f})")
         if rule := self._context(fact):
             return Noop(fact=fact, reason=f"{rule} (rule; context p={context:.2f})")

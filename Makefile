@@ -9,7 +9,7 @@
 #   make test-qdrant  the contract of the Qdrant index on a real server: the one $MEMAGENT_TEST_QDRANT_URL names, or docker's
 #   make lint         ruff, pyright, the import contracts
 #   make bench        the benchmarks; each prints a table and its JSON
-#   make train-smoke  a small training run with its report in runs/smoke (made anew each time), at most 5 minutes on two cores
+#   make train-smoke  a training run that learns, its random-reward control and their report in runs/smoke (made anew each time), at most 5 minutes on two cores
 #   make site         the documentation as a site in build/site
 #   make gpu-check    whether training works on the GPU here: bf16, adapters, one update, a table of batch widths
 #   make constraints  renew the pinned versions
@@ -83,9 +83,12 @@ build/peers/.done: $(METADATA)
 	@touch $@
 
 train-smoke: $(VENV)/.train
-	rm -rf runs/smoke
-	@began=$$(date +%s); export OMP_NUM_THREADS=1; $(BIN)/memagent-train examples/training/smoke.toml && $(BIN)/memagent-train report runs/smoke && \
-	  echo "the run and its report took $$(( $$(date +%s) - began )) s"
+	rm -rf runs/smoke runs/smoke_control
+	@began=$$(date +%s); export OMP_NUM_THREADS=1; \
+	  $(BIN)/memagent-train examples/training/smoke_control.toml >/dev/null 2>&1 & control=$$!; \
+	  $(BIN)/memagent-train examples/training/smoke.toml && wait $$control && \
+	  echo "the run and its control took $$(( $$(date +%s) - began )) s" && \
+	  $(BIN)/memagent-train report runs/smoke --control runs/smoke_control
 
 gpu-check: $(VENV)/.train
 	$(BIN)/python scripts/gpu_check.py

@@ -19,6 +19,7 @@ from memagent.designs.base import RelateSettings
 from memagent.designs.parts.learned.answerer import SpanAnswerer
 from memagent.designs.parts.learned.extractor import LearnedExtractor
 from memagent.designs.parts.learned.manager import LearnedManager
+from memagent.designs.parts.learned.policy import policy_choice
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
 DESIGN: Final = replace(
@@ -30,6 +31,16 @@ DESIGN: Final = replace(
     limits=OpLimits(max_ops=2_000, max_deletes=8),
     relate=RelateSettings(k=12, cap=192, same_subject=False, graph=False),
 )
+
+POLICY: Final = replace(
+    DESIGN,
+    name="learned_policy",
+    manager=LearnedManager(chooser=policy_choice),
+    needs_model=True,
+)
+"""The same with decisions of a model, such as one that `memagent-train` made; see
+`memagent.designs.parts.learned.policy`.
+"""
 
 VERBATIM_READ: Final = replace(VERBATIM, name="verbatim_read", answerer=SpanAnswerer())
 """The memory of `verbatim` with the answers of `learned`: what the answerer alone adds."""

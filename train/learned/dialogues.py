@@ -22,14 +22,17 @@ from environments.worlds.language.spec import Grammar
 from environments.worlds.truth import Act, Telling, Truth
 from environments.worlds.world import make_world
 from train.learned.forms import extra_forms, generic_forms, german_grammar, german_time
-from train.learned.words import random_grammar
+from train.learned.predicates import open_relations
+from train.learned.words import random_grammar, value_like
 
 HELD_OUT: Final = (
     "vehicle", "employer", "favourite_colour", "favourite_song", "pet", "clubs", "concert",
     "lost", "tattoo", "dinner_plan", "interview", "bad_turn", "cousin", "dentist",
 )  # fmt: skip
 """Relations whose forms no training turn uses."""
-GERMAN_SHARE: Final = 0.15
+GERMAN_SHARE: Final = 0.12
+OPEN_RELATIONS: Final = 24
+"""Relations with a random predicate that an English episode is drawn from, beside the world's."""
 _BEGINNINGS: Final = (
     "Honestly,", "Well,", "So,", "Guess what,", "Funny enough,", "Anyway,", "Listen,", "Hm,",
     "You know what?", "Right.", "Thanks!", "Yeah,", "Haha!", "No problem.", "Great to hear that!",
@@ -95,7 +98,11 @@ def labelled_episodes(
         rng = random.Random(f"learned/{seed}/{number}")
         german = not held_out and rng.random() < GERMAN_SHARE
         grammar = german_grammar() if german else _english(held_out=held_out)
-        yield _episode(rng, random_grammar(rng, grammar), german=german)
+        grammar = random_grammar(rng, grammar)
+        if not german and not held_out:
+            more = open_relations(rng, grammar, OPEN_RELATIONS)
+            grammar = replace(grammar, relations=(*grammar.relations, *more))
+        yield _episode(rng, grammar, german=german)
 
 
 @lru_cache(maxsize=2)
@@ -131,7 +138,7 @@ def _episode(rng: random.Random, grammar: Grammar, *, german: bool) -> LabelledE
                     draft.text, telling = _in_german(rng, turn.text, telling)
                 draft.clauses.append(_labelled(draft.text, telling, truth, lexicon))
             drafts.append(draft)
-        drafts = list(_with_retractions(rng, _merged(rng, drafts)))
+        drafts = _with_corrections(rng, list(_with_retractions(rng, _merged(rng, drafts))))
         turns += _written(rng, number, drafts, lexicon, truth.speakers)
     return LabelledEpisode(tuple(turns), truth)
 
@@ -233,6 +240,36 @@ def _retraction(rng: random.Random, draft: _Draft, clause: LabelledClause) -> _D
         supersedes=clause.telling, repeats=False,
     )  # fmt: skip
     return _Draft(draft.speaker, text, [taken_back])
+
+
+def _with_corrections(rng: random.Random, drafts: list[_Draft]) -> list[_Draft]:
+    """Let a speaker correct a value a turn or two later, in words that name no subject."""
+    kept: list[_Draft] = []
+    waiting: list[_Draft] = []
+    for draft in drafts:
+        kept += waiting if waiting and rng.random() < 0.7 else []
+        waiting = [] if kept and waiting and kept[-1] is waiting[-1] else waiting
+        kept.append(draft)
+        told = [clause for clause in draft.clauses if clause.act in ("tell", "change")
+                and "value" in clause.spans and not clause.repeats]  # fmt: skip
+        if told and rng.random() < 0.05:
+            waiting.append(_correction(rng, draft, told[-1]))
+    return [*kept, *waiting]
+
+
+def _correction(rng: random.Random, draft: _Draft, clause: LabelledClause) -> _Draft:
+    old = draft.text[slice(*clause.spans["value"])]
+    value = value_like(rng, old)
+    form = rng.choice(generic_forms()["state"]["correct"])
+    text = capitalised(form.replace("{value}", value).replace("{old}", old))
+    low = text.lower()
+    places = {role: low.find(words.lower()) for role, words in (("value", value), ("old", old))}
+    spans = {role: (at, at + len(value if role == "value" else old)) for role, at in places.items()}
+    corrected = replace(
+        clause, start=0, end=len(text), act="correct", subject="speaker", spans=spans,
+        telling=f"{clause.telling}~", supersedes=clause.telling, repeats=False,
+    )  # fmt: skip
+    return _Draft(draft.speaker, text, [corrected])
 
 
 def _merged(rng: random.Random, drafts: list[_Draft]) -> list[_Draft]:

@@ -1,12 +1,14 @@
 """The forms that training has beside the worlds' own: generic ones, and German relations.
 
-The worlds keep forms at odd places for their test split; `_interleaved` puts added forms
-at even places, so that training draws them and what a test draws stays as it was.
+The worlds keep forms at odd places for their test split; `interleaved` puts added forms
+at even places, so that training draws them and what a test draws stays as it was. A form
+that any test split has in the same words is dropped (`fresh`), whoever wrote it.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +18,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from environments.worlds.language.loading import LEVELS, grammar_of
 from environments.worlds.language.spec import FORMS, Grammar, Relation
 
 FOLDER: Final = Path(__file__).parent / "data"
@@ -46,35 +49,81 @@ def german_grammar() -> Grammar:
     return replace(
         grammar,
         relations=tuple(map(_all_drawn, grammar.relations)),
-        replies={tone: _interleaved(forms, forms) for tone, forms in grammar.replies.items()},
-        **{name: _interleaved(getattr(grammar, name), getattr(grammar, name)) for name in groups},
+        replies={tone: interleaved(forms, forms) for tone, forms in grammar.replies.items()},
+        **{name: interleaved(getattr(grammar, name), getattr(grammar, name)) for name in groups},
     )
 
 
 def _all_drawn(relation: Relation) -> Relation:
     groups = {group: getattr(relation, group) for group in FORMS[relation.kind]}
-    return replace(relation, **{name: _interleaved(forms, forms) for name, forms in groups.items()})
+    return replace(relation, **{name: interleaved(forms, forms) for name, forms in groups.items()})
+
+
+@lru_cache(maxsize=1)
+def held_out_forms() -> frozenset[str]:
+    """Return the forms of statements that a test split may use, as `plain` writes them."""
+    return frozenset(
+        plain(form)
+        for level in LEVELS
+        for relation in grammar_of(level).relations
+        for group in FORMS[relation.kind]
+        for form in getattr(relation, group)[1::2]
+    )
+
+
+def plain(form: str) -> str:
+    """Return a form's words in lower case without signs."""
+    return " ".join(re.findall(r"\w+", form.lower()))
+
+
+def fresh(forms: Sequence[str]) -> tuple[str, ...]:
+    """Return the forms that no test split has."""
+    return tuple(form for form in forms if plain(form) not in held_out_forms())
 
 
 def extra_forms(relation: Relation) -> Relation:
-    """Return the relation with the generic forms of its kind among those for training.
+    """Return the relation with more forms for training: generic ones of its kind, derived ones.
 
     A kind of `state` takes those of changes and corrections only where it has such forms.
     """
-    groups = generic_forms().get(_LIKE.get(relation.kind, relation.kind), {})
-    more = {group: forms for group, forms in groups.items() if getattr(relation, group)}
+    groups: dict[str, tuple[str, ...]] = dict(
+        generic_forms().get(_LIKE.get(relation.kind, relation.kind), {})
+    )
+    for group, forms in _derived(relation).items():
+        groups[group] = (*groups.get(group, ()), *forms)
+    names = [group for group in FORMS[relation.kind] if getattr(relation, group)]
     return replace(
         relation,
         **{
-            group: _interleaved((*own[0::2], *forms), own[1::2])
-            for group, forms in more.items()
+            group: interleaved((*own[0::2], *groups.get(group, ())), own[1::2])
+            for group in names
             for own in [getattr(relation, group)]
         },
     )
 
 
-def _interleaved(training: Sequence[str], test: Sequence[str]) -> tuple[str, ...]:
-    """Return a list with the first forms at even places and the others at odd ones."""
+def _derived(relation: Relation) -> dict[str, list[str]]:
+    """Return changes and corrections written around what states the relation anew."""
+    if relation.kind not in ("state", "preference"):
+        return {}
+    change: list[str] = []
+    correct: list[str] = []
+    for form in relation.first[0::2]:
+        core = form.removesuffix(".")
+        if not form.endswith(".") or "." in core or "?" in core:
+            continue
+        inner = core if core.startswith(("I ", "I'", "{")) else core[0].lower() + core[1:]
+        change += [f"{core} now.", f"These days {inner}.", f"{core}, no longer {{old}}.",
+                   f"Things changed {{when}}, {inner}."]  # fmt: skip
+        correct += [f"{core}, not {{old}}.", f"Sorry, {inner}, not {{old}}.",
+                    f"Not {{old}}. {core}.",
+                    f"I shouldn't have said {{old}}, {inner}."]  # fmt: skip
+    return {"change": change, "correct": correct}
+
+
+def interleaved(training: Sequence[str], test: Sequence[str]) -> tuple[str, ...]:
+    """Return a list with the first forms, as far as fresh, at even places, the others at odd."""
+    training = fresh(training)
     if not training:
         return ()
     kept = test or training

@@ -16,12 +16,14 @@ import torch
 from torch.nn import functional
 
 from memagent.designs.parts.learned.pairs import PAIR_FEATURES, Side, features_of
+from memagent.designs.parts.learned.people import People
 from memagent.designs.parts.learned.reading import Clause, Reader, TurnText
-from train.learned.dialogues import LabelledClause, LabelledEpisode, LabelledTurn
+from train.learned.dialogues import LabelledClause, LabelledEpisode
 from train.learned.network import PairScorer
 
 MEMORIES = 16
 """Memories that a statement is compared with."""
+_UNTRUE = frozenset(("joke", "hearsay"))
 _REPLACING = frozenset(("change", "correct", "end", "done", "move", "retract"))
 
 
@@ -41,51 +43,69 @@ class _Known:
     tellings: set[str] = field(default_factory=set[str])
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A statement as it was heard, with the memories to compare it with."""
+
+    side: Side
+    shown: tuple[Side, ...]
+    about: int | None
+    """Place of the memory that it repeats or replaces; None for a new one."""
+    label: LabelledClause
+
+
 def pair_cases(reader: Reader, episode: LabelledEpisode, rng: random.Random) -> Iterator[PairCase]:
-    """Yield the choices of an episode, in order."""
+    """Yield the choices of an episode, in order; jokes and hearsay are none."""
+    for heard in heard_statements(reader, episode, rng):
+        if heard.shown and heard.label.act not in _UNTRUE:
+            answer = 0
+            if heard.about is not None:
+                answer = 1 + 2 * heard.about + (0 if heard.label.repeats else 1)
+            yield PairCase(features_of(heard.side, heard.shown), answer, heard.label.act)
+
+
+def heard_statements(
+    reader: Reader, episode: LabelledEpisode, rng: random.Random
+) -> Iterator[Heard]:
+    """Yield the statements of an episode, in order, as a memory that errs nowhere hears them."""
     memory: list[_Known] = []
-    persons: dict[str, str] = {}
+    people = People()
     texts = [TurnText(turn.text, turn.before, turn.speaker, turn.others) for turn in episode.turns]
     for turn, reading in zip(episode.turns, reader.turns(texts), strict=True):
         for label in turn.clauses:
             whole = (turn.text[label.start : label.end], turn.speaker)
             clause = _matching(reading.clauses, label) or reader.statements([whole])[0]
-            side = Side(clause, turn.speaker, _subject(turn, clause, persons))
-            yield from _heard(reader, memory, side, label, rng)
+            subject = people.subject(clause, turn.speaker).casefold()
+            side = Side(clause, turn.speaker, subject)
+            target = next((known for known in memory if label.supersedes in known.tellings), None)
+            about = target if label.repeats or label.act in _REPLACING else None
+            shown = _shown(memory, side, about, rng)
+            place = next((place for place, known in enumerate(shown) if known is about), None)
+            yield Heard(side, tuple(known.side for known in shown), place, label)
+            if label.act not in _UNTRUE:
+                kept = reader.statements([(clause.text, turn.speaker)])[0]
+                _remember(memory, Side(kept, turn.speaker, subject), label, target)
 
 
-def _heard(
-    reader: Reader, memory: list[_Known], side: Side, label: LabelledClause, rng: random.Random
-) -> Iterator[PairCase]:
-    if label.act in ("joke", "hearsay"):
-        return
-    target = next(
-        (known for known in memory if label.supersedes and label.supersedes in known.tellings), None
-    )
-    about = target if label.repeats or label.act in _REPLACING else None
-    shown = _shown(memory, side, about, rng)
-    if shown:
-        answer = 0
-        if about is not None:
-            answer = 1 + 2 * shown.index(about) + (0 if label.repeats else 1)
-        yield PairCase(features_of(side, [known.side for known in shown]), answer, label.act)
-    if label.act == "retract":
-        if about is not None:
-            memory.remove(about)
-        return
-    if about is None:
-        kept = reader.statements([(side.clause.text, side.speaker)])[0]
-        memory.append(_Known(Side(kept, side.speaker, side.subject), {label.telling}))
-        if target is not None:
-            target.tellings.add(label.telling)
+def _remember(
+    memory: list[_Known], side: Side, label: LabelledClause, target: _Known | None
+) -> None:
+    """Change the memory as the label says."""
+    told = {label.telling}
+    if target is None:
+        if label.act != "retract":
+            memory.append(_Known(side, told))
+    elif label.act == "retract":
+        memory.remove(target)
     elif label.repeats:
-        about.tellings.add(label.telling)
+        target.tellings |= told
+    elif label.act in _REPLACING:
+        memory.remove(target)
+        replaced = Side(side.clause, side.speaker, target.side.subject)
+        memory.append(_Known(replaced, target.tellings | told))
     else:
-        memory.remove(about)
-        kept = reader.statements([(side.clause.text, side.speaker)])[0]
-        memory.append(
-            _Known(Side(kept, side.speaker, about.side.subject), about.tellings | {label.telling})
-        )
+        memory.append(_Known(side, told))
+        target.tellings |= told
 
 
 def _shown(
@@ -108,17 +128,6 @@ def _matching(clauses: Sequence[Clause], label: LabelledClause) -> Clause | None
 
     best = max(clauses, key=common, default=None)
     return best if best is not None and 2 * common(best) > label.end - label.start else None
-
-
-def _subject(turn: LabelledTurn, clause: Clause, persons: dict[str, str]) -> str:
-    """Return the subject as the extractor would name it."""
-    span = clause.spans.get("subject")
-    if clause.subject == "named" and span is not None:
-        persons[turn.speaker] = span.text.removesuffix("'s")
-        return persons[turn.speaker].lower()
-    if clause.subject == "pronoun" and turn.speaker in persons:
-        return persons[turn.speaker].lower()
-    return turn.speaker.lower()
 
 
 def fit_pairs(cases: Sequence[PairCase], *, seed: int = 0, epochs: int = 12) -> PairScorer:

@@ -30,6 +30,7 @@ PEOPLE: Final = 80
 """Names of an episode's grammar; the training half of them is used."""
 
 
+@lru_cache(maxsize=1)
 def held_out_words() -> frozenset[str]:
     """Return every word, in lower case, of the names and values that a test split may use."""
     found: set[str] = set()
@@ -56,13 +57,13 @@ def invented(rng: random.Random) -> str:
             rng.choice(_ONSETS) + rng.choice(_NUCLEI) + rng.choice(_CODAS)
             for _ in range(rng.choice((1, 2, 2, 3)))
         )
-        if len(word) >= 3 and word not in _unseen_words():
+        if len(word) >= 3 and word not in held_out_words():
             return word
 
 
-@lru_cache(maxsize=1)
-def _unseen_words() -> frozenset[str]:
-    return held_out_words()
+def plain_word(rng: random.Random) -> str:
+    """Return any word of the vocabulary that no test split holds in a name or value."""
+    return rng.choice(_vocabulary())
 
 
 def value_like(rng: random.Random, pattern: str, *, real: float = 0.35) -> str:

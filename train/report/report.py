@@ -28,6 +28,7 @@ from train.report.figures import PHASES, anchors, correlation, phases, rewards_b
 
 _TESTED = (
     "f1",
+    "facts",
     "exact",
     "overwritten",
     "lost",
@@ -39,38 +40,47 @@ _TESTED = (
     "rejected",
     "failed",
 )
-_BEST = {"f1": max, "exact": max, "overwritten": max, "lost": min}
+_BEST = {"f1": max, "exact": max, "overwritten": max, "facts": max, "lost": min}
 """The choice of the best value of a figure; of others none is marked."""
 _MOST_MEMORIES = 12
 
 
-def write_report(folder: Path, out: Path) -> Path:
-    """Write the page about a run and return its path.
+def write_report(folder: Path, out: Path, *, control: Path | None = None) -> Path:
+    """Write the page about a run and return its path; `control` is a run to show beside it.
 
-    Raises `ConfigError` when the folder holds no run.
+    Raises `ConfigError` when a folder holds no run.
     """
-    run = read_run(Path(folder))
-    if run is None:
-        raise ConfigError(f"{folder} holds no training run: it has no settings.json")
+    run = _opened(Path(folder))
+    beside = _opened(Path(control)) if control is not None else None
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(training_page(run), encoding="utf-8")
+    out.write_text(training_page(run, control=beside), encoding="utf-8")
     return out
 
 
-def training_page(run: Run) -> str:
+def _opened(folder: Path) -> Run:
+    run = read_run(folder)
+    if run is None:
+        raise ConfigError(f"{folder} holds no training run: it has no settings.json")
+    return run
+
+
+def training_page(run: Run, *, control: Run | None = None) -> str:
     """Return the page as text."""
     state = '<span class="status">finished</span>' if run.finished else "not finished"
     words = escape(f"{run.subject}, seed {run.settings.get('seed')}")
-    return report_page(f"memagent-train: {run.name}", f"{words}; {state}", _parts(run))
+    return report_page(f"memagent-train: {run.name}", f"{words}; {state}", _parts(run, control))
 
 
-def _parts(run: Run) -> Iterator[str]:
+def _parts(run: Run, control: Run | None) -> Iterator[str]:
     """Yield the parts of the page, top to bottom."""
     reward, ops, flat = reward_charts(run)
     yield tiles(_tiles(run))
     yield section("Validation", _validation_note(run), figures(validation_charts(run, _interval)))
-    yield from _test(run)
+    if control is not None:
+        note = "the same run with another credit: what training does without the reward's meaning"
+        yield section("Control", note, figures(validation_charts(control, _interval)))
+    yield from _test(run, control)
     note = "of the rollouts that are learned from, sampled at the training temperature"
     yield section("Reward and ops", note, figures([reward, ops, _session_chart(run)]))
     note = "what there is to compare, and whether the two comparisons agree"
@@ -169,8 +179,11 @@ def _time_charts(run: Run) -> list[Chart]:
 # -- tables and text -------------------------------------------------------------------
 
 
-def _test(run: Run) -> Iterator[str]:
-    tests = run.tests(_TESTED)
+def _test(run: Run, control: Run | None) -> Iterator[str]:
+    tests = list(run.tests(_TESTED))
+    if control is not None:
+        name = control.setting("trainer", "control") or control.name
+        tests += [(f"{name}: {policy}", *rest) for policy, *rest in control.tests(_TESTED)]
     if not tests:
         return
     names = [name for name in _TESTED if any(name in cells for *_, cells in tests)]

@@ -143,6 +143,13 @@ def report(
             help="The page; report.html in the run's folder by default.", show_default=False
         ),
     ] = None,
+    control: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a run to show beside it, such as one of random rewards.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write one self-contained HTML page about a run.
 
@@ -150,7 +157,12 @@ def report(
     """
     from train.report.report import write_report
 
-    _print({"report": str(write_report(folder, out or folder / "report.html"))})
+    page = write_report(folder, out or folder / "report.html", control=control)
+    _print({"report": str(page)})
+    if (folder / "best").is_dir():
+        settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+        design = settings["agent"]["design"]
+        _say(f'open it: Agent(model="hf:{folder / "best"}", design="{design}")')
 
 
 def _preview(settings: RunSettings) -> None:

@@ -14,12 +14,14 @@ from statistics import fmean
 
 from environments.base import Environment
 from environments.datasets.synthetic import Synthetic
+from environments.evaluation.fact_figures import right_facts
 from environments.evaluation.play_figures import episode_figures, marked
 from environments.play.rollout import MemoryAgent, answer_probes, play
 from environments.records import Episode
+from environments.worlds.truth import Truth
 from memagent.async_agent import AsyncAgent
 from memagent.core.exchange import Sampling
-from memagent.core.snapshot import EMPTY
+from memagent.core.snapshot import EMPTY, MemorySnapshot
 from train.rollouts.collect import EpisodeModel, policy_only
 from train.sampling.policy import PolicyModel
 
@@ -33,7 +35,8 @@ class EpisodeFigures:
 
     episode_id: str
     figures: Mapping[str, float]
-    """By name: f1, exact, reward, overwritten, lost, memory_share, add, update, delete,
+    """By name: f1, exact, reward, overwritten, facts (share of the world's present and ended
+    facts that the memory holds right), lost, memory_share, add, update, delete,
     noop, rejected, unreadable, failed.
     """
     memory: tuple[str, ...] = ()
@@ -100,11 +103,13 @@ async def evaluate_policy(
             trajectory = await play(player, episode, ask=False)
             answers = await answer_probes(answering or player, episode, trajectory)
         score = env.scoring.score(episode, replace(trajectory, answers=answers))
+        figures = episode_figures(score)
+        if isinstance(env, Synthetic):
+            truth = env.truth(episode)
+            figures = {**episode_figures(marked(score, truth)), **_facts(trajectory.end, truth)}
         return EpisodeFigures(
             episode_id=episode.id,
-            figures=episode_figures(
-                marked(score, env.truth(episode)) if isinstance(env, Synthetic) else score
-            ),
+            figures=figures,
             memory=tuple(item.text for item in trajectory.end.items.values()),
             replies=tuple(
                 (call.role.value, call.response.text)
@@ -113,6 +118,13 @@ async def evaluate_policy(
         )
 
     return Evaluation(episodes=tuple(await asyncio.gather(*map(evaluated, episodes))))
+
+
+def _facts(memory: MemorySnapshot, truth: Truth) -> dict[str, float]:
+    """Return the share of facts that are right: those that hold, and those that ended."""
+    counts = right_facts(memory, truth)
+    right, seen = (sum(counts[name][place] for name in ("now", "removed")) for place in (0, 1))
+    return {"facts": right / seen} if seen else {}
 
 
 def _greedy(policy: PolicyModel) -> Sampling:

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from environments.demonstrations.ideal import Demonstration, lines_of
 from environments.worlds.language.vocabulary import tiny_vocabulary
+from train.learned.start import first_decisions
 from train.ranks import on_main
 from train.run.task import demonstrate
 from train.run.warmup import WarmUpPlan, warm_up
@@ -39,6 +40,13 @@ def first_model(settings: RunSettings, folder: Path, *, say: Say = print) -> Non
     """
     init = folder / "init"
     if on_main((init / "config.json").is_file):
+        return
+    if settings.model.size == "decisions" and settings.model.path is None:
+        episodes = settings.warmup.episodes if settings.warmup is not None else 0
+        model, tokenizer = first_decisions(episodes, seed=settings.seed)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        say(f"decision policy with {parameters:,} parameters, {episodes} labelled dialogues")
+        on_main(lambda: save_model(model, tokenizer, init, note={"max_tokens": 1}))
         return
     shown = (
         asyncio.run(demonstrate(settings)) if settings.warmup or settings.model.path is None else []

@@ -109,9 +109,19 @@ def _test(settings: RunSettings, *, say: Say) -> dict[str, Any]:
                 skip=part.episodes if part.test_split == "validation" else 0,
             )
             results[f"{name}@{sessions}"] = _intervals(evaluation)
-            f1 = evaluation.figures.get("f1", 0.0)
-            say(f"test {name} at {sessions} sessions: f1 {f1:.3f}")
+            say(f"test {name} at {sessions} sessions: {_shown(evaluation)}")
     return results
+
+
+def _shown(evaluation: Evaluation) -> str:
+    """Return F1 and, of a generated world, the facts right, with their intervals."""
+    return ", ".join(
+        "{} {:.3f} [{:.3f}, {:.3f}]".format(
+            name, evaluation.figures[name], *evaluation.interval(name)
+        )
+        for name in ("f1", "facts")
+        if name in evaluation.figures
+    )
 
 
 def _intervals(evaluation: Evaluation) -> dict[str, Any]:

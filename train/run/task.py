@@ -11,6 +11,7 @@ from environments.demonstrations.ideal import Demonstration, OracleModel, demons
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode
 from environments.views import select_asks
+from environments.worlds.readers.fact_reader import FactReader
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
 from memagent.core.exchange import Role
@@ -119,11 +120,14 @@ class TrainingTask(TrainingWorld):
         )
         return Evaluation(episodes=tuple(joined(played.episodes, count=len(every))))
 
-    def _reader(self, env: Synthetic, split: str) -> WorldReader | None:
+    def _reader(self, env: Synthetic, split: str) -> WorldReader | FactReader | None:
         """Return a reader that knows no world yet; None where the policy answers."""
         if self.settings.agent.answering == "policy":
             return None
-        return WorldReader(base=self.agent, language=NoteLanguage(env.lexicon(split)))  # type: ignore[arg-type]
+        language = NoteLanguage(env.lexicon(split))  # type: ignore[arg-type]
+        if self.settings.agent.answering == "facts":
+            return FactReader(base=self.agent, calendar=language.calendar)
+        return WorldReader(base=self.agent, language=language)
 
 
 async def demonstrate(settings: RunSettings) -> list[Demonstration]:

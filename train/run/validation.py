@@ -21,7 +21,7 @@ from train.sampling.checkpoints import NOTE, save_adapters
 from train.sampling.small_models import save_model
 from train.settings.run import Stage
 
-_SHOWN = ("f1", "overwritten", "lost", "memory_share", "update")
+_SHOWN = ("f1", "facts", "overwritten", "lost", "memory_share", "update")
 """Figures of a line of progress."""
 
 

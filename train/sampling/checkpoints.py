@@ -36,6 +36,9 @@ def load_policy(path: str, **options: Any) -> PolicyModel:
     """
     from transformers import AutoTokenizer
 
+    from train.sampling.decisions import register_decisions
+
+    register_decisions()
     folder = Path(path)
     note = _note_of(folder)
     try:
@@ -167,6 +170,9 @@ def load_for_training(
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from train.sampling.decisions import register_decisions
+
+    register_decisions()
     tokenizer = AutoTokenizer.from_pretrained(base)
     if lora is None:
         model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)

@@ -100,13 +100,15 @@ def _stage(settings: RunSettings, number: int, length: int, calls: float) -> dic
 
 @dataclass(kw_only=True)
 class _CountingModel:
-    """Finds no facts and counts the chunks that it hears."""
+    """Finds no facts and counts the chunks that it hears and the decisions it is asked for."""
 
     chunks: int = 0
+    decisions: int = 0
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         self.chunks += request.role is Role.EXTRACTOR
-        return ModelResponse(id=f"res_{self.chunks}", text='{"facts": []}')
+        self.decisions += request.role is Role.MANAGER
+        return ModelResponse(id=f"res_{self.chunks}/{self.decisions}", text='{"facts": []}')
 
 
 async def _heard(settings: RunSettings, sessions: int) -> tuple[int, float]:
@@ -116,21 +118,24 @@ async def _heard(settings: RunSettings, sessions: int) -> tuple[int, float]:
     a chunk.
     """
     world = TrainingWorld.of(settings, sessions=sessions)
+    decides = settings.model.size == "decisions"
     episode = world.episodes("train", 1)[0]
     length = len(episode.sessions)
-    if isinstance(world.env, Synthetic):
+    if isinstance(world.env, Synthetic) and not decides:
         indexes = range(max(1, _COUNTED // world.sessions))
         shown = await demonstrations(world.env, world.agent, indexes=indexes, roles=MANAGER_ROLES)
         return length, len(shown) / len(indexes)
     model = _CountingModel()
     await play(world.agent.with_model(model).at(EMPTY), episode, ask=False)
-    return length, 2.0 * model.chunks
+    return length, float(model.decisions) if decides else 2.0 * model.chunks
 
 
 def _weights_mb(settings: RunSettings) -> float | None:
     """Return the size of the model's weights; None for a model that is not on this machine."""
     part = settings.model
     if part.path is None:
+        if part.size == "decisions":
+            return 0.1
         return round(float(part.size[:-1]) * _SIZES[part.size[-1]] * 4 / 1e6, 1)
     files = (
         [*Path(part.path).glob("*.safetensors"), *Path(part.path).glob("*.bin")]

@@ -55,8 +55,10 @@ class ModelPart(Part):
 
     path: str | None = None
     """Folder or hub id; None makes a small model from scratch."""
-    size: Literal["200k", "500k", "1m", "4m", "30m", "60m"] = "500k"
-    """Parameters of a model from scratch, about."""
+    size: Literal["decisions", "200k", "500k", "1m", "4m", "30m", "60m"] = "500k"
+    """Parameters of a model from scratch, about; `decisions` is the policy of
+    `memagent.designs.learned:POLICY`, which writes no text.
+    """
     context_tokens: Annotated[int, Field(ge=64)] = 1_024
     """Longest prompt with its reply, of a model from scratch; also where demonstrations
     are cut.
@@ -117,9 +119,9 @@ class AgentPart(Part):
     """Takes down facts: the policy, or the oracle of a synthetic world, so that only the
     use of facts is learned and judged.
     """
-    answering: Literal["reader", "policy"] = "reader"
-    """Answers when memories are scored: the rule-based reader of a synthetic world, or the
-    policy itself, greedily.
+    answering: Literal["reader", "facts", "policy"] = "reader"
+    """Answers when memories are scored: the rule-based reader of notes of a synthetic world,
+    the one of statements in any words (`facts`), or the policy itself, greedily.
     """
 
 
@@ -163,7 +165,7 @@ class ValidationPart(Part):
     """Optimizer steps."""
     episodes: Annotated[int, Field(ge=1)] = 8
     """Episodes played each time, greedily."""
-    measure: Literal["f1", "exact", "reward", "overwritten"] = "f1"
+    measure: Literal["f1", "exact", "reward", "overwritten", "facts"] = "f1"
     """Figure that makes a checkpoint the best; see `train.run.evaluation`."""
     test_episodes: Annotated[int, Field(ge=0)] = 16
     """Held-out episodes played at the end with every stage's best; 0 for none."""
@@ -332,8 +334,8 @@ def _contradictions(settings: RunSettings) -> Iterator[str]:
         yield 'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
     if env.kind == "locomo":
         yield from _locomo(settings)
-    if env.kind != "synthetic" and settings.agent.answering == "reader":
-        yield 'agent.answering: the reader knows synthetic worlds only; say answering = "policy"'
+    if env.kind != "synthetic" and settings.agent.answering != "policy":
+        yield 'agent.answering: the readers know synthetic worlds only; say answering = "policy"'
     path = model.path
     if (
         path is not None

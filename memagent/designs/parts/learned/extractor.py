@@ -13,18 +13,23 @@ from typing import Final
 from memagent.core.ops import Rejected, RejectReason
 from memagent.core.records import Chunk, Fact, Turn
 from memagent.designs.base import Proposal, SlotContext
+from memagent.designs.parts.learned.people import People
 from memagent.designs.parts.learned.reading import (
-    Clause,
     TurnReading,
     TurnText,
     shipped_reader,
 )
 from memagent.designs.parts.rules.extractor import pieces
+from memagent.designs.parts.rules.statements import context_reason
 from memagent.designs.parts.rules.wording import time_told
 
 KEEP: Final = 0.6
-"""Least mean probability of a statement's words; a turn with a weaker one is kept whole."""
+"""Least mean probability of the words of a statement that stands for its turn."""
 _MAX_CHARS: Final = 1_800
+_FILLER: Final = 6
+"""Most words beside the statements that are never looked at ("Oh, before I forget,")."""
+_LONGEST: Final = 16
+"""Most different words of a statement that stands for its turn."""
 STATEMENT: Final = "fact"
 """Kind of a fact that is one statement."""
 WHOLE: Final = "turn"
@@ -38,9 +43,9 @@ class LearnedExtractor:
     async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
         """Return facts in the order of the turns."""
         facts: list[Fact] = []
-        persons: dict[str, str] = {}
+        people = People(ctx.bank.state.active())
         for turn, texts in zip(chunk.turns, read_chunk(chunk, ctx), strict=True):
-            facts += _facts(turn, chunk, texts, persons)
+            facts += _facts(turn, chunk, texts, people)
         rejected = (
             Rejected(reason=RejectReason.EMPTY_TEXT, detail=f"turn {turn.id} has no words")
             for turn in chunk.turns
@@ -68,31 +73,30 @@ def read_chunk(chunk: Chunk, ctx: SlotContext) -> list[list[tuple[str, TurnReadi
 
 
 def _facts(
-    turn: Turn, chunk: Chunk, texts: Sequence[tuple[str, TurnReading]], persons: dict[str, str]
+    turn: Turn, chunk: Chunk, texts: Sequence[tuple[str, TurnReading]], people: People
 ) -> Iterator[Fact]:
     for piece, reading in texts:
-        unsure = any(clause.keep < KEEP for clause in reading.clauses)
-        if unsure or not reading.clauses:
+        if not _cuts(piece, reading):
             yield _fact(turn, chunk, piece, subject=turn.speaker, kind=WHOLE)
             continue
         for clause in reading.clauses:
-            subject = _subject(clause, turn.speaker, persons)
+            subject = people.subject(clause, turn.speaker)
             yield _fact(turn, chunk, clause.text, subject=subject, kind=STATEMENT)
 
 
-def _subject(clause: Clause, speaker: str, persons: dict[str, str]) -> str:
-    """Return whom a statement is about.
+def _cuts(text: str, reading: TurnReading) -> bool:
+    """Say whether the statements may stand for the turn: each sure and short, the rest context.
 
-    `persons` holds whom each speaker told of last, for pronouns.
+    Training saw short statements only. What a longer turn tells beside them would be lost.
     """
-    span = clause.spans.get("subject")
-    if clause.subject == "named" and span is not None:
-        name = span.text.removesuffix("'s").removesuffix("’s")
-        persons[speaker] = name
-        return name
-    if clause.subject == "pronoun":
-        return persons.get(speaker, "") or speaker
-    return speaker
+    if not reading.clauses:
+        return False
+    sure = all(clause.keep >= KEEP and len(clause.words) <= _LONGEST for clause in reading.clauses)
+    rest = text
+    for clause in reading.clauses:
+        rest = rest.replace(clause.text, " ", 1)
+    few = len(rest.split()) <= _FILLER
+    return sure and (few or bool(context_reason(rest)))
 
 
 def _fact(turn: Turn, chunk: Chunk, text: str, *, subject: str, kind: str) -> Fact:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem, TimeSpan, Trust
 from memagent.designs.base import Proposal, Related, SlotContext
 from memagent.designs.parts.learned.extractor import STATEMENT, read_chunk
-from memagent.designs.parts.learned.pairs import SHORT, Choice, Side, choose, same_as
+from memagent.designs.parts.learned.pairs import SHORT, Choice, Side, choose, ends, same_as
 from memagent.designs.parts.learned.reading import Clause, shipped_reader
 from memagent.designs.parts.rules.statements import context_reason
 from memagent.designs.parts.rules.wording import time_told
@@ -24,29 +24,40 @@ from memagent.state.fold import folded
 from memagent.state.validation import restates
 
 CONTEXT: Final = 0.9
-"""Least probability at which a turn is left as context."""
-UNTRUE: Final = 0.7
-"""Least probability at which a joke or hearsay is left as context."""
+"""Least probability at which a short turn is left as context."""
 VALUE: Final = 0.8
 """Least probability of a value at which the rules for small talk are not asked."""
-REPLACE: Final = 0.4
-"""Least probability at which a statement takes the place of a memory whose value it names."""
-REPLACE_UNNAMED: Final = 0.6
-"""The same where it does not name the old value."""
+CHANGES: Final = 0.75
+"""Least probability of an end or a change at which they are not asked either."""
 _MAX_TEXT: Final = 2_000
+
+
+class Chooser(Protocol):
+    """Decides about a statement; the shipped network, or a policy that is trained."""
+
+    async def __call__(self, new: Side, memories: Sequence[Side], ctx: SlotContext, /) -> Choice:
+        """Return the choice; `memories` are in the order of saying."""
+        ...
+
+
+async def shipped_choice(new: Side, memories: Sequence[Side], _ctx: SlotContext, /) -> Choice:
+    """Return the choice of the shipped network. Asks no model."""
+    return choose(shipped_reader().network, new, memories)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedManager:
-    """Turns facts into ADD, UPDATE, DELETE and NOOP by the network. Asks no model."""
+    """Turns facts into ADD, UPDATE, DELETE and NOOP by the network."""
+
+    chooser: Chooser = shipped_choice
 
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
         """Return one op a fact, in order, and NOOPs for those corrected in the same chunk."""
         present = ctx.session.speakers if ctx.session is not None else ()
-        draft = _Draft(present, _read_facts(ctx))
+        draft = _Draft(present, _read_facts(ctx), self.chooser, ctx)
         _warm(related)
         for entry in related:
-            draft.decide(entry)
+            await draft.decide(entry)
         return Proposal(values=tuple(draft.ops))
 
 
@@ -58,13 +69,15 @@ class _Draft:
     """Those who take part."""
     readings: Mapping[tuple[str, str], tuple[Clause | None, float]]
     """By turn and text: the statement as read in its turn, and the turn's context."""
+    choose: Chooser
+    ctx: SlotContext
     ops: list[MemoryOp] = field(default_factory=list[MemoryOp])
     added: dict[int, Fact] = field(default_factory=dict[int, Fact])
     """Facts to be added, by the place of their op."""
     changed: set[str] = field(default_factory=set[str])
     """Items that an op of this chunk changes."""
 
-    def decide(self, entry: Related) -> None:
+    async def decide(self, entry: Related) -> None:
         """Add an op for one fact."""
         fact = entry.fact
         if repeat := self._repeat(entry):
@@ -72,7 +85,7 @@ class _Draft:
         elif fact.kind != STATEMENT and self._read_in_turn(fact)[0] is None:
             self.ops.append(self._whole(fact))
         else:
-            self._statement(entry)
+            await self._statement(entry)
 
     def _repeat(self, entry: Related) -> Noop | None:
         fact = entry.fact
@@ -86,7 +99,7 @@ class _Draft:
 
     def _whole(self, fact: Fact) -> MemoryOp:
         context = self._read_in_turn(fact)[1]
-        if context >= CONTEXT:
+        if context >= CONTEXT and len(fact.text.split()) <= SHORT:
             return Noop(fact=fact, reason=f"context: states nothing (p={context:.2f})")
         if rule := self._context(fact):
             return Noop(fact=fact, reason=f"{rule} (rule; context p={context:.2f})")
@@ -100,38 +113,32 @@ class _Draft:
         advice = fact.trust is Trust.ASSISTANT
         return context_reason(fact.text, names=self.names, comments=not advice)
 
-    def _statement(self, entry: Related) -> None:
+    async def _statement(self, entry: Related) -> None:
         fact = entry.fact
         clause = self._read_in_turn(fact)[0] or _read(fact)
         said = f"keep {clause.keep:.2f}, {clause.act} {clause.act_p:.2f}"
-        untrue = clause.act in ("joke", "hearsay") and clause.act_p >= UNTRUE
-        if untrue and len(clause.words) <= SHORT:
-            self.ops.append(Noop(fact=fact, reason=f"{said}: not known to be true"))
-            return
         value = clause.spans.get("value")
-        if (value is None or value.p < VALUE) and (rule := self._context(fact)):
+        vague = (value is None or value.p < VALUE) and ends(clause) < CHANGES
+        if vague and (rule := self._context(fact)):
             self.ops.append(Noop(fact=fact, reason=f"{said}; {rule} (rule)"))
             return
         here = [(place, other) for place, other in self.added.items()]
         items = _changeable(entry, self.changed)
         sides = [*(_side(item) for item in items), *(_side(other) for _, other in here)]
         new = Side(clause, fact.speaker or "", folded(fact.subject or ""))
-        choice = choose(shipped_reader().network, new, sides)
-        said = f"{said}, choice {choice.p:.2f} of {len(sides)}"
+        choice = await self.choose(new, sides, self.ctx)
+        said = f"{said}, {choice.op} {choice.p:.2f} of {len(sides)}"
+        said = f"{said}; {choice.reason}" if choice.reason else said
         target = choice.target
-        if target is None or (choice.replaces and choice.p < _needed(new, sides[target])):
-            self.ops.append(self._untargeted(fact, clause, said))
+        if target is None:
+            skipped = choice.op == "skip"
+            self.ops.append(Noop(fact=fact, reason=said) if skipped else self._addition(fact, said))
         elif target < len(items):
             self.ops.append(self._onto(items[target], fact, clause, choice, said))
             if choice.replaces:
                 self._drop_copies(items[target], items, fact)
         else:
             self._merge(here[target - len(items)], fact, clause, choice, said)
-
-    def _untargeted(self, fact: Fact, clause: Clause, said: str) -> MemoryOp:
-        if clause.act == "retract":
-            return Noop(fact=fact, reason=f"{said}: takes back nothing that is known")
-        return self._addition(fact, said)
 
     def _onto(
         self, item: MemoryItem, fact: Fact, clause: Clause, choice: Choice, said: str
@@ -140,7 +147,7 @@ class _Draft:
         if not choice.replaces:
             return Noop(id=item.id, fact=fact, reason=f"{said}: said before")
         self.changed.add(item.id)
-        if clause.act == "retract":
+        if choice.op == "delete":
             return Delete(id=item.id, source_turn_ids=fact.source_turn_ids, reason=said)
         text, valid = _restated(item, fact, clause)
         return Update(
@@ -169,7 +176,7 @@ class _Draft:
             return
         del self.added[place]
         self.ops[place] = Noop(fact=slip, reason=f"replaced at once, in turn {turn}")
-        if clause.act == "retract":
+        if choice.op == "delete":
             self.ops.append(Noop(fact=fact, reason=f"{said}: taken back at once"))
             return
         text, valid = _restated(slip, fact, clause)
@@ -181,13 +188,6 @@ class _Draft:
     def _addition(self, fact: Fact, reason: str) -> Add:
         self.added[len(self.ops)] = fact
         return Add(fact=fact, reason=reason)
-
-
-def _needed(new: Side, memory: Side) -> float:
-    """Return the least probability at which a statement takes this memory's place."""
-    old = new.clause.spans.get("old")
-    named = old is not None and old.text.lower() in memory.clause.text.lower()
-    return REPLACE if named else REPLACE_UNNAMED
 
 
 def _read_facts(ctx: SlotContext) -> dict[tuple[str, str], tuple[Clause | None, float]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -26,15 +26,24 @@ NAMED: Final = 2.0
 over. A rule: a new kind of statement names its old value more surely than it is like it.
 """
 SURE_ACT: Final = 0.75
-"""Least probability of the act of a statement that takes a memory's place."""
+"""Least probability that a statement ends or changes something, for it to replace a memory."""
 LEAST_VALUE: Final = 0.6
 """Least probability of the value of a statement that replaces what it does not name."""
 SHORT: Final = 16
 """Most words of statements that may replace each other without a named value. Training saw
 short statements only; in long ones the network sees changes that are none.
 """
-_OVER: Final = frozenset(("end", "done", "move"))
-_ENDING: Final = _OVER | {"change", "correct", "retract"}
+_ENDING_PLACES: Final = tuple(
+    ACTS.index(act) for act in ("end", "done", "move", "change", "correct", "retract")
+)
+Decision = Literal["add", "skip", "same", "update", "delete"]
+"""What becomes of a statement."""
+UNTRUE: Final = 0.7
+"""Least probability at which a joke or hearsay is left as context."""
+REPLACE: Final = 0.4
+"""Least probability at which a statement takes the place of a memory whose value it names."""
+REPLACE_UNNAMED: Final = 0.6
+"""The same where it does not name the old value."""
 PAIR_FEATURES: Final = COMPARED + 2 * len(ACTS) + 2 * len(KINDS)
 """Width of a row of features."""
 
@@ -51,58 +60,73 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The decision about one statement: a place in the distribution."""
+    """The decision about one statement."""
 
-    probabilities: Floats
-    """(1 + 2N,): new, then for each memory the same and replaced."""
-    number: int
-    """Which was chosen."""
+    op: Decision
+    """`add` keeps it beside the memories, `skip` leaves it out, `same` says that a memory
+    states it already, `update` writes it in a memory's place, `delete` ends a memory.
+    """
+    target: int | None
+    """Place of the memory it is about; None for `add` and `skip`."""
     p: float
-    """Probability of what it does, summed over the memories."""
-
-    @property
-    def target(self) -> int | None:
-        """Place of the memory it is about; None for a new statement."""
-        return None if self.number == 0 else (self.number - 1) // 2
+    """Probability of what it does, summed over the memories where it has several."""
+    reason: str = ""
+    """The rule or threshold that had a say; "" for the network alone."""
 
     @property
     def replaces(self) -> bool:
-        """Whether the statement takes the memory's place."""
-        return self.number > 0 and self.number % 2 == 0
+        """Whether a memory does not stay as it is."""
+        return self.op in ("update", "delete")
 
 
 def choose(network: Network, new: Side, memories: Sequence[Side]) -> Choice:
-    """Return the choice; `memories` are in the order of saying.
+    """Return the choice of the shipped network; `memories` are in the order of saying.
 
     First it is decided what the statement does (new, the same, in a memory's place), by
     the sums over the memories; then to which memory.
     """
-    features = features_of(new, memories)
-    logits = choice_logits(network, features)
+    clause = new.clause
+    untrue = clause.act in ("joke", "hearsay") and clause.act_p >= UNTRUE
+    if untrue and len(clause.words) <= SHORT:
+        return Choice("skip", None, clause.act_p, "not known to be true")
+    logits = choice_logits(network, features_of(new, memories))
+    named = [names_old(clause, memory.clause) for memory in memories]
     for place, memory in enumerate(memories):
-        named = _names(new.clause, memory.clause)
-        if not named and not _fits(new.clause, memory.clause):
+        if not named[place] and not _fits(clause, memory.clause):
             logits[2 + 2 * place] = -np.inf
-        elif named:
+        elif named[place]:
             logits[2 + 2 * place] += NAMED
     probabilities = softmax(logits)
     same, replaced = probabilities[1::2], probabilities[2::2]
     sums = (float(probabilities[0]), float(same.sum()), float(replaced.sum()))
-    if sums[0] >= max(sums):
-        return Choice(probabilities, 0, sums[0])
-    if sums[1] >= sums[2]:
-        return Choice(probabilities, 1 + 2 * int(same.argmax()), sums[1])
-    return Choice(probabilities, 2 + 2 * int(replaced.argmax()), sums[2])
+    kept = Choice("add", None, sums[0])
+    if sums[0] < max(sums) and sums[1] >= sums[2]:
+        return Choice("same", int(same.argmax()), sums[1])
+    if sums[0] < max(sums):
+        target = int(replaced.argmax())
+        op: Decision = "delete" if clause.act == "retract" else "update"
+        if sums[2] >= (REPLACE if named[target] else REPLACE_UNNAMED):
+            return Choice(op, target, sums[2])
+        kept = Choice("add", None, sums[0], f"replaces too unsurely, {sums[2]:.2f}")
+    if clause.act == "retract":
+        return Choice("skip", None, sums[0], "takes back nothing that is known")
+    return kept
 
 
-def _names(new: Clause, memory: Clause) -> bool:
+def ends(clause: Clause) -> float:
+    """Return the probability that a statement ends or replaces something."""
+    return float(sum(clause.output.act[place] for place in _ENDING_PLACES))
+
+
+def names_old(new: Clause, memory: Clause) -> bool:
     """Say whether a statement that ends or replaces something names it in the memory's words.
 
     What it names must be of the memory's value, unless both are short.
     """
-    if new.act not in _ENDING or new.act_p < SURE_ACT:
+    if ends(new) < SURE_ACT:
         return False
-    span = new.spans.get("old") or (new.spans.get("value") if new.act in _OVER else None)
+    over = new.act not in ("change", "correct")
+    span = new.spans.get("old") or (new.spans.get("value") if over else None)
     words = frozenset(span.text.lower().split()) if span is not None else frozenset[str]()
     if not words or not words <= memory.words or not tokenize(" ".join(words)):
         return False
@@ -115,7 +139,7 @@ def _fits(new: Clause, memory: Clause) -> bool:
     Both must be short, and it must say that something is otherwise now and
     have a value to put there, or share words of content with the memory.
     """
-    if new.act not in _ENDING or new.act_p < SURE_ACT or not _short(new, memory):
+    if ends(new) < SURE_ACT or not _short(new, memory):
         return False
     value = new.spans.get("value")
     shared = set(tokenize(new.text)) & set(tokenize(memory.text))

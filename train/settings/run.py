@@ -16,6 +16,7 @@ kept: on other data the model of an early stage is often the better one.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,7 +24,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from memagent.config import read_toml
 from memagent.core.errors import ConfigError
 from memagent.plugins import load
 from train.settings.former import current
@@ -241,7 +241,15 @@ def load_run(path: Path) -> RunSettings:
 
     Raises `ConfigError` naming the field and what is wrong.
     """
-    return checked_run(read_toml(path), source=str(path))
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"training settings {path} cannot be read: {error.strerror or error}"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"training settings {path} are not valid TOML: {error}") from error
+    return checked_run(values, source=str(path))
 
 
 def claim(settings: RunSettings, *, resume: bool) -> None:

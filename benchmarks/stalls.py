@@ -75,12 +75,9 @@ def serving(
     if checkpoints:
         shutil.copytree(f"{path}.checkpoints", folder / "memory.db.checkpoints")
     port = free_port()
-    code = (
-        f"import sys; sys.path.insert(0, {str(source)!r}); "
-        "from memagent.cli.app import main; main()"
-    )
-    command = [sys.executable, "-c", code, "serve", "--db", str(folder / "memory.db")]
-    with running([*command, "--port", str(port)], port) as pid:
+    command = [sys.executable, "-P", "-m", "memagent.cli.app", "serve"]
+    command += ["--db", str(folder / "memory.db")]
+    with running([*command, "--port", str(port)], port, PYTHONPATH=str(source)) as pid:
         yield port, pid
 
 

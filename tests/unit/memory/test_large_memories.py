@@ -24,9 +24,9 @@ from memagent.embed.hashing import HashEmbedder
 from memagent.journal.in_memory import MemoryJournal
 from memagent.memory import bank as bank_module
 from memagent.memory.bank import MemoryBank
+from memagent.memory.care.undo import undo
 from memagent.memory.facade import Memory
 from memagent.memory.timetravel import as_of
-from memagent.memory.undo import undo
 from memagent.service.collector import collect_when_idle, young_collections
 from memagent.state.fold import EMPTY_STATE, apply
 
@@ -150,9 +150,9 @@ async def test_as_of_near_the_end_takes_over_the_index_and_is_kept_until_an_eras
     assert await as_of(bank, AsOf(recorded=ENTRIES - 5)) is view
     for seq in (ENTRIES - 6, ENTRIES - 7):
         await as_of(bank, AsOf(recorded=seq))
-    assert len(bank._past) == bank_module._MOST_PAST
+    assert len(bank.past) == bank_module.MOST_PAST
     await Memory(bank).reset(user_id="ana")
-    assert bank._past == ()
+    assert len(bank.past) == 0
 
 
 @pytest.mark.parametrize("seed", [1, 2])

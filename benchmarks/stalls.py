@@ -4,8 +4,9 @@ A user with one memory searches every few milliseconds while a user with 10,000 
 is heavy: the first touch, with and without a checkpoint, `as_of`, undo, a list page, an
 export, an import, an erasure. The longest wait of the small user is what counts, in
 processor time that the service used meanwhile: that is the wait on a machine that nobody
-else uses. The service has the first core to itself, this script the others. `--source` names another
-checkout whose service is measured on the same store, to tell how long its operations take.
+else uses. The service has the first core to itself, this script the others. `--source`
+names another checkout whose service is measured on the same store, to tell how long its
+operations take.
 """
 
 from __future__ import annotations
@@ -74,12 +75,9 @@ def serving(
     if checkpoints:
         shutil.copytree(f"{path}.checkpoints", folder / "memory.db.checkpoints")
     port = free_port()
-    code = (
-        f"import sys; sys.path.insert(0, {str(source)!r}); "
-        "from memagent.cli.app import main; main()"
-    )
-    command = [sys.executable, "-c", code, "serve", "--db", str(folder / "memory.db")]
-    with running([*command, "--port", str(port)], port) as pid:
+    command = [sys.executable, "-P", "-m", "memagent.cli.app", "serve"]
+    command += ["--db", str(folder / "memory.db")]
+    with running([*command, "--port", str(port)], port, PYTHONPATH=str(source)) as pid:
         yield port, pid
 
 
@@ -133,8 +131,9 @@ class Probe:
         used, began = busy_s(self._pid), time.perf_counter()
         work()
         ended, used = time.perf_counter(), busy_s(self._pid) - used
-        time.sleep(0.1)
-        rows = [row for row in self._waits if began - 0.05 <= row[0] <= ended]
+        while not self._waits or self._waits[-1][0] < ended:
+            time.sleep(_PAUSE_S)
+        rows = [row for row in self._waits if row[0] + row[1] >= began and row[0] <= ended]
         waits = sorted(wait for _, wait, _ in rows)
         shares = percentiles(waits)
         return {

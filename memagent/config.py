@@ -198,6 +198,8 @@ class ServiceSettings(Settings):
     """Largest export that may be imported."""
     max_in_flight: Annotated[int, Field(ge=1)] = 512
     """Most requests at work at once; further ones are asked to come back."""
+    max_per_memory: Annotated[int, Field(ge=1)] = 64
+    """Most of them on one memory, those included that wait for it to be read."""
     header_s: Annotated[float, Field(gt=0)] = 10.0
     """How long the headers of a request may take to arrive."""
     body_s: Annotated[float, Field(gt=0)] = 30.0

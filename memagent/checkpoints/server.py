@@ -21,14 +21,12 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Final
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable
 from memagent.checkpoints.place import SUFFIX, Begun, Replacing
 from memagent.core.errors import MemAgentError
 from memagent.core.records import Scope
 from memagent.journal.backend import WHOLE_STORE
-from memagent.journal.postgres.backend import PostgresBackend, lock_key, naming
+from memagent.journal.postgres.backend import SCHEMA_LOCK, PostgresBackend, lock_key, naming
 from memagent.journal.rows import scope_digest, scope_key
 from memagent.journal.schema import NAMED
 
@@ -180,13 +178,10 @@ class ServerPlace:
     def _make_tables(self) -> None:
         if self._made:
             return
-        try:
-            with self._backend.writing_engine().connect() as connection, connection.begin():
-                driver: Any = connection.connection.driver_connection
-                if not _exists(driver):
-                    driver.execute(_TABLES)
-        except (self._backend.driver_error, SQLAlchemyError, MemAgentError) as exc:
-            raise OSError(f"no tables at {self._backend.name}: {exc}") from exc
+        with self._transaction() as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
+            if not _exists(connection):
+                connection.execute(_TABLES)
         self._made = True
 
     @contextmanager

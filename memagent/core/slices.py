@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -22,6 +22,9 @@ SLICE_S: Final = 0.004
 """Longest time that long work keeps the event loop to itself."""
 _THREADS: Final = 2
 """More would only wait for the interpreter's lock, and the event loop with them."""
+_FREED_AT_ONCE: Final = 64
+_FREEING: Final[set[asyncio.Task[None]]] = set()
+"""Tasks that free something; the loop itself holds them by weak references only."""
 _POOLS: Final[dict[int, ThreadPoolExecutor]] = {}
 """By process: a forked child has none of its parent's threads."""
 
@@ -45,6 +48,27 @@ async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     """Return what a pure function gives, computed in a thread; many calls wait in line."""
     call = partial(copy_context().run, function, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_pool(), call)
+
+
+def let_go(objects: Iterable[object]) -> None:
+    """Free objects in slices later, instead of all at once when their owner lets go.
+
+    Call it before the owner does. Without a running event loop it does nothing.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    task = loop.create_task(_freed(list(objects)))
+    _FREEING.add(task)
+    task.add_done_callback(_FREEING.discard)
+
+
+async def _freed(objects: list[object]) -> None:
+    slices = Slices()
+    while objects:
+        del objects[-_FREED_AT_ONCE:]
+        await slices.rest()
 
 
 def _pool() -> ThreadPoolExecutor:

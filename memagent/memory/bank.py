@@ -40,11 +40,36 @@ from memagent.vectors.projection import IndexProjection, Level
 
 _Name = tuple[int, AsOf]
 """A view of the past: the last sequence that it shows, and what was asked for."""
-_MOST_PAST: Final = 2
+MOST_PAST: Final = 2
 _LARGE_PAST: Final = 256
 """Items from which on a view of the past is kept: to make it takes longer than a search."""
 _NO_ID = frozenset({""})
 """A filter on ids that no item passes."""
+
+
+class PastViews:
+    """The last views of the past of a large memory; kept until words are erased."""
+
+    __slots__ = ("_views",)
+
+    def __init__(self) -> None:
+        self._views: tuple[tuple[_Name, MemoryBank], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def get(self, name: _Name) -> MemoryBank | None:
+        """Return the view that was kept under a name, None where none was."""
+        return next((view for known, view in self._views if known == name), None)
+
+    def keep(self, name: _Name, view: MemoryBank) -> None:
+        """Keep a view, if it takes long to make."""
+        if len(view.state.items) >= _LARGE_PAST:
+            self._views = (*self._views[1 - MOST_PAST :], (name, view))
+
+    def clear(self) -> None:
+        """Let all views go."""
+        self._views = ()
 
 
 class _Live(NamedTuple):
@@ -67,12 +92,19 @@ def _index_row(
     return IndexRow(item, projector.arena.matrix[at]) if at != NO_ROW else None
 
 
-class MemoryBank(MemoryLog):
-    """One scope's memory; make one with `Store.bank`, `fork` or `restore`."""
+class IndexedLog(MemoryLog):
+    """A log with a search view that follows it."""
 
     __slots__ = (
-        "__weakref__", "_checkpoints", "_expiry", "_indexing", "_past", "_projector", "_remote",
-        "_reranker", "_view",
+        "__weakref__",
+        "_checkpoints",
+        "_expiry",
+        "_indexing",
+        "_projector",
+        "_remote",
+        "_reranker",
+        "_view",
+        "past",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 (the collaborators of a memory)
@@ -101,7 +133,7 @@ class MemoryBank(MemoryLog):
         self._reranker = reranker
         self._view = IndexView(self._projector.arena)
         self._expiry = NEVER_LOOKED
-        self._past: tuple[tuple[_Name, MemoryBank], ...] = ()
+        self.past = PastViews()
         self._indexing: asyncio.Lock | None = None
         """Held by the one task that indexes many items."""
         self._checkpoints = checkpoints
@@ -127,75 +159,6 @@ class MemoryBank(MemoryLog):
     def expired(self) -> ExpiredIds:
         """Ids of expired items, which are in the state but neither found nor shown."""
         return ExpiredIds(self._state, self._clock())
-
-    # -- searching ---------------------------------------------------------------------
-
-    async def search(self, query: Query, *, k: int) -> list[Hit]:
-        """Return at most k hits by the query's recipe, best first, ties by id."""
-        return (await self.search_many([query], k=k))[0]
-
-    async def search_many(self, queries: Sequence[Query], *, k: int) -> list[list[Hit]]:
-        """Search for several queries with one embedding batch.
-
-        To search the past, use a bank from `timetravel.as_of`.
-        """
-        rankings = await self._recalled(queries, k=k, explain=True)
-        return [[candidate.hit() for candidate in candidates] for candidates in rankings]
-
-    async def ranked(self, query: Query, *, k: int) -> list[Scored]:
-        """Return the items and scores of `search` without the reasons, in less time."""
-        (candidates,) = await self._recalled([query], k=k, explain=False)
-        return [(candidate.item, candidate.score) for candidate in candidates]
-
-    async def _recalled(
-        self, queries: Sequence[Query], *, k: int, explain: bool
-    ) -> list[list[Candidate]]:
-        await self.refresh()
-        if not queries or not len(self._view):
-            return [[] for _ in queries]
-        texts = [query.text or " " for query in queries if "dense" in query.arms]
-        vectors = iter(await self._projector.query_vectors(texts) if texts else ())
-        context = SearchContext(
-            state=self._state,
-            view=self._view,
-            expired=self._expiry.ids,
-            propose=self._proposed,
-            reranker=self._reranker,
-        )
-        return [
-            await recall(
-                query,
-                next(vectors) if "dense" in query.arms else None,
-                k=k,
-                now=self._clock(),
-                context=context,
-                explain=explain,
-            )
-            for query in queries
-        ]
-
-    async def most_similar(self, texts: Sequence[str], *, k: int) -> list[list[Candidate]]:
-        """Return the k items most like each text by cosine and keyword, best first, ties by id."""
-        await self.refresh()
-        if not texts or not len(self._view):
-            return [[] for _ in texts]
-        vectors = await self._projector.query_vectors([text or " " for text in texts])
-        return most_similar(texts, vectors, k=k, view=self._view)
-
-    alike = most_similar
-
-    async def _proposed(self, vector: Vector, k: int, where: Filter) -> Filter:
-        """Narrow the filter to the candidates of the networked index, if there is one."""
-        if self._remote is None:
-            return where
-        only = None if where.empty else where
-        ids = await self._remote.propose(vector, k=k, where=only, seq=self._state.seq)
-        return where if ids is None else where.model_copy(update={"ids": ids or _NO_ID})
-
-    async def nearest(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Scored]:
-        """Return the k items of highest cosine with a unit vector (D,), ties by id."""
-        await self.refresh()
-        return Scoring(self._view, vector=vector).nearest(k=k, where=where)
 
     async def refresh(self) -> None:
         """Bring the search view up to date (embeds what is new)."""
@@ -266,9 +229,84 @@ class MemoryBank(MemoryLog):
     def _forget(self) -> None:
         self._projector = Projector(self.embedder)  # the old one may hold a deleted checkpoint
         self._view, self._pending = IndexView(self._projector.arena), NOTHING
-        self._past = ()
+        self.past.clear()
         if self._remote is not None:
             self._remote.erased()
+
+
+class MemoryBank(IndexedLog):
+    """One scope's memory; make one with `Store.bank`, `fork` or `restore`."""
+
+    __slots__ = ()
+
+    # -- searching ---------------------------------------------------------------------
+
+    async def search(self, query: Query, *, k: int) -> list[Hit]:
+        """Return at most k hits by the query's recipe, best first, ties by id."""
+        return (await self.search_many([query], k=k))[0]
+
+    async def search_many(self, queries: Sequence[Query], *, k: int) -> list[list[Hit]]:
+        """Search for several queries with one embedding batch.
+
+        To search the past, use a bank from `timetravel.as_of`.
+        """
+        rankings = await self._recalled(queries, k=k, explain=True)
+        return [[candidate.hit() for candidate in candidates] for candidates in rankings]
+
+    async def ranked(self, query: Query, *, k: int) -> list[Scored]:
+        """Return the items and scores of `search` without the reasons, in less time."""
+        (candidates,) = await self._recalled([query], k=k, explain=False)
+        return [(candidate.item, candidate.score) for candidate in candidates]
+
+    async def _recalled(
+        self, queries: Sequence[Query], *, k: int, explain: bool
+    ) -> list[list[Candidate]]:
+        await self.refresh()
+        if not queries or not len(self._view):
+            return [[] for _ in queries]
+        texts = [query.text or " " for query in queries if "dense" in query.arms]
+        vectors = iter(await self._projector.query_vectors(texts) if texts else ())
+        context = SearchContext(
+            state=self._state,
+            view=self._view,
+            expired=self._expiry.ids,
+            propose=self._proposed,
+            reranker=self._reranker,
+        )
+        return [
+            await recall(
+                query,
+                next(vectors) if "dense" in query.arms else None,
+                k=k,
+                now=self._clock(),
+                context=context,
+                explain=explain,
+            )
+            for query in queries
+        ]
+
+    async def most_similar(self, texts: Sequence[str], *, k: int) -> list[list[Candidate]]:
+        """Return the k items most like each text by cosine and keyword, best first, ties by id."""
+        await self.refresh()
+        if not texts or not len(self._view):
+            return [[] for _ in texts]
+        vectors = await self._projector.query_vectors([text or " " for text in texts])
+        return most_similar(texts, vectors, k=k, view=self._view)
+
+    alike = most_similar
+
+    async def _proposed(self, vector: Vector, k: int, where: Filter) -> Filter:
+        """Narrow the filter to the candidates of the networked index, if there is one."""
+        if self._remote is None:
+            return where
+        only = None if where.empty else where
+        ids = await self._remote.propose(vector, k=k, where=only, seq=self._state.seq)
+        return where if ids is None else where.model_copy(update={"ids": ids or _NO_ID})
+
+    async def nearest(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Scored]:
+        """Return the k items of highest cosine with a unit vector (D,), ties by id."""
+        await self.refresh()
+        return Scoring(self._view, vector=vector).nearest(k=k, where=where)
 
     # -- values ------------------------------------------------------------------------
 
@@ -337,12 +375,3 @@ class MemoryBank(MemoryLog):
             bank._view = self._view
             bank._pending = HashTrieSet({*self._pending, *self._expiry.ids, *differing})
         return bank
-
-    def past(self, name: _Name) -> MemoryBank | None:
-        """Return the view of the past that was kept under a name, None where none was."""
-        return next((view for known, view in self._past if known == name), None)
-
-    def keep_past(self, name: _Name, view: MemoryBank) -> None:
-        """Keep a view of the past of a large memory until words are erased; few at a time."""
-        if len(view.state.items) >= _LARGE_PAST:
-            self._past = (*self._past[1 - _MOST_PAST :], (name, view))

@@ -26,8 +26,9 @@ from memagent.core.records import Fact, MemoryItem, Session, SourceRef, TimeSpan
 from memagent.core.reports import GraphStats
 from memagent.core.slices import aside
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
-from memagent.memory import timetravel, undo
+from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
+from memagent.memory.care import undo
 from memagent.memory.care.verbs import CareVerbs
 from memagent.memory.hits import SearchHits
 from memagent.memory.options import (

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Final
 
-from rpds import HashTrieSet
+from rpds import HashTrieMap, HashTrieSet
 from rpds import List as PersistentList
 
 from memagent.core.errors import (
@@ -22,7 +22,7 @@ from memagent.core.errors import (
 )
 from memagent.core.gc_pause import rare_collections
 from memagent.core.records import MemoryItem, Relation, Scope, Session, Turn
-from memagent.core.slices import Slices, aside
+from memagent.core.slices import Slices, aside, let_go
 from memagent.core.snapshot import (
     Commit,
     Entry,
@@ -233,9 +233,9 @@ class LogReader:
         """Go on from the state after an entry."""
         if self._state.seq >= _REST:
             self._kept = (*self._kept[1 - _KEPT :], self._state)
-        self._state = after
+        before, self._state = self._state, after
         if entry.kind == "erased":
-            self._drop()
+            self._drop(before)
         for item_id in changed_items(entry):
             self._pending = self._pending.insert(item_id)
 
@@ -255,12 +255,15 @@ class LogReader:
 
     def _begin_again(self) -> None:
         """Drop everything read so far, because words in it were erased."""
-        self._state = self._base
+        before, self._state = self._state, self._base
         self._pending = NOTHING
-        self._drop()
+        self._drop(before)
 
-    def _drop(self) -> None:
+    def _drop(self, before: BankState) -> None:
         """Drop earlier states and what was derived from them; they may say what is erased."""
+        if len(before.items) >= _REST and isinstance(before.items, HashTrieMap):
+            graph = before.graph
+            let_go((*before.items.values(), *before.sessions.values(), *graph.nodes.values()))
         self._kept = ()
         self._origin = self._base
         self._forget()

@@ -182,7 +182,7 @@ async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
     state = await bank.sync()
     seq, recorded_at = await _recorded(bank, when.recorded)
     name = (min(seq, state.seq), when)
-    known = bank.past(name)
+    known = bank.past.get(name)
     if known is not None:
         return known
     differing = await _changed_since(bank, seq)
@@ -192,7 +192,7 @@ async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
             past, others = await aside(_filtered, past, moment, begins)
             differing = None if differing is None else differing | others
     view = bank.showing(past, at=recorded_at or when.said or when.valid, differing=differing)
-    bank.keep_past(name, view)
+    bank.past.keep(name, view)
     return view
 
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from memagent.core.crash_points import reach
 from memagent.core.errors import InputError, SnapshotMismatch, StoreUnavailable
 from memagent.core.records import MemoryItem, Record, Text, Trust
-from memagent.core.slices import Slices, aside
+from memagent.core.slices import Slices, aside, let_go
 from memagent.core.snapshot import Commit, JournalRow, Restored
 from memagent.memory.bank import MemoryBank
 from memagent.memory.timetravel import restoring_entry
@@ -126,7 +126,9 @@ async def import_bank(
         lambda: [_moved(row, seq - row.seq) for seq, row in enumerate(rows, present.seq + 1)]
     )
     await bank.replay(moved)
-    return _report(path, len(rows), state)
+    report = _report(path, len(rows), state)
+    let_go((*rows, *moved))
+    return report
 
 
 def _read(path: Path, most_trust: Trust) -> tuple[list[JournalRow], BankState]:

@@ -212,7 +212,18 @@ class Call:
             raise ServiceError(f"the API key lacks the scope {scope}: this {why}", code="forbidden")
 
     def agent(self) -> AbstractContextManager[AsyncAgent]:
-        """Open the agent on this memory and keep it open meanwhile."""
+        """Open the agent on this memory and keep it open meanwhile.
+
+        Raises `ServiceError` (`too_many_requests`) when many requests wait for it: the
+        places of all are not for one memory.
+        """
+        if self.service.banks.users_of(self.scope) >= self.service.settings.max_per_memory:
+            self.service.metrics.refused["memory"] += 1
+            raise ServiceError(
+                "this memory is at work on as many requests as it may be; come back in a second",
+                code="too_many_requests",
+                retryable=True,
+            )
         return self.service.banks.agent(self.scope)
 
     @property

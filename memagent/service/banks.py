@@ -43,6 +43,11 @@ class Banks:
     def __len__(self) -> int:
         return len(self._open)
 
+    def users_of(self, scope: Scope) -> int:
+        """Return how many are at work on a memory."""
+        opened = self._open.get(scope.key)
+        return 0 if opened is None else opened.users
+
     def agent(self, scope: Scope) -> AbstractContextManager[AsyncAgent]:
         """Return the agent of a scope, which stays open as long as it is in use.
 

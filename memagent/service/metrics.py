@@ -40,7 +40,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.in_flight = 0
-        # Requests turned away, by reason: `overloaded`, `rate`, `too_large`.
+        # Requests turned away, by reason: `overloaded`, `rate`, `memory`, `too_large`.
         self.refused: Counter[str] = Counter()
         # Things that happened inside, by name: `banks_opened`, `banks_evicted`,
         # `jobs_done`, `jobs_failed`, `jobs_retried`, `replays`.

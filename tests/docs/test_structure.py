@@ -21,7 +21,7 @@ EXCEPTIONS = {
         "memagent/integrations/mem0.py AsyncMemory.add",
         "memagent/integrations/mem0.py AsyncMemory.get_all",
         "memagent/integrations/mem0.py AsyncMemory.search",
-        "memagent/memory/bank.py MemoryBank.__init__",
+        "memagent/memory/bank.py IndexedLog.__init__",
         "train/sampling/policy.py PolicyModel.__init__",
     }
 }

@@ -26,9 +26,9 @@ from memagent.core.snapshot import GraphDelta, MemorySnapshot
 from memagent.core.trials import Outcome, TrialStep
 from memagent.designs.feedback import RunningValue
 from memagent.memory.bank import MemoryBank
+from memagent.memory.care.undo import undo
 from memagent.memory.threads import Spoken, store_message
 from memagent.memory.timetravel import restore_snapshot
-from memagent.memory.undo import undo
 from memagent.memory.trials.lessons import TakenLesson, take_lesson
 from memagent.memory.trials.reporting import TrialReport, end_trial, start_trial
 from memagent.open_store import OpenStore

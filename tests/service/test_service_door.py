@@ -14,6 +14,7 @@ import pytest
 from service_kit import Served, serving
 
 from memagent.config import ServiceSettings
+from memagent.core.records import Scope
 
 QUICK = ServiceSettings(header_s=1.0, body_s=1.0, drain_s=1.0)
 PATIENT = ServiceSettings(header_s=60.0, body_s=60.0, drain_s=1.0)
@@ -180,3 +181,18 @@ def test_a_page_of_the_service_itself_and_a_link_to_it_are_let_in() -> None:
         assert http.post("/v1/search", json={"text": "x"}, headers=own).status_code == 200
         link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
         assert http.get("/v1/memories", headers=link).status_code == 200
+
+
+def test_one_memory_never_holds_more_than_its_share_of_the_places() -> None:
+    settings = PATIENT.model_copy(update={"max_per_memory": 2})
+    with serving(settings=settings) as served, served.http() as http:
+        assert http.post("/v1/memories", json={"text": "Ana drinks tea"}).status_code == 201
+        banks = served.service.banks
+        with banks.agent(Scope(user_id="default")), banks.agent(Scope(user_id="default")):
+            refused = http.post("/v1/search", json={"text": "tea"})
+            assert refused.status_code == 429
+            assert refused.json()["retryable"]
+            other = http.post("/v1/search?user_id=bo", json={"text": "tea"})
+            assert other.status_code == 200
+        assert http.post("/v1/search", json={"text": "tea"}).status_code == 200
+        assert served.service.metrics.refused["memory"] == 1

@@ -46,7 +46,7 @@ it.
 
 _POSTGRES: Final = Statements(postgresql.dialect(paramstyle="format"), arrays=True)
 # Held while the schema is made or migrated.
-_SCHEMA_LOCK: Final = 0x6D656D6167656E74
+SCHEMA_LOCK: Final = 0x6D656D6167656E74
 _WORDS: Final = "payloads, idempotency, scopes"
 _WAIT_FOR_CONNECTION_S: Final = 10.0
 _PRUNED_AT_ONCE: Final = 500
@@ -97,7 +97,7 @@ class PostgresBackend:
             use_native_hstore=False,
         )
 
-        begin_with(engine, f"BEGIN; SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+        begin_with(engine, f"BEGIN; SELECT pg_advisory_xact_lock({SCHEMA_LOCK})")
         return engine
 
     def connect(self) -> Any:

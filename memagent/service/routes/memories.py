@@ -32,9 +32,9 @@ from memagent.core.records import Id, MemoryItem, Moment, Trust, content_id
 from memagent.core.snapshot import Commit, Entry
 from memagent.designs.parts.lines import hit_line
 from memagent.memory.bank import MemoryBank
+from memagent.memory.care.undo import adds_items
 from memagent.memory.facade import ranked
 from memagent.memory.options import trusting
-from memagent.memory.undo import adds_items
 from memagent.service.access import Call, may
 from memagent.service.routes.fast import FastRoute
 from memagent.service.routes.responses import (

@@ -16,8 +16,8 @@ from memagent.core.records import ItemStats
 from memagent.core.snapshot import EMPTY, MemorySnapshot
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank
+from memagent.memory.care.undo import undo
 from memagent.memory.timetravel import restore_snapshot
-from memagent.memory.undo import undo
 from memagent.state.effects import plan_commit
 from memagent.state.fold import EMPTY_STATE, apply, rebuilt
 

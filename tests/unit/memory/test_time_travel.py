@@ -18,9 +18,9 @@ from memagent.core.errors import (
 )
 from memagent.core.ops import Add, Delete, Noop, Update
 from memagent.core.records import Fact, Relation, TimeSpan
+from memagent.memory.care.undo import undo
 from memagent.memory.facade import Memory
 from memagent.memory.timetravel import as_of, diff, history, undelete
-from memagent.memory.undo import undo
 
 
 async def test_history_tells_every_version_with_its_op_and_time() -> None:

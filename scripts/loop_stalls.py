@@ -17,7 +17,7 @@ import sys
 import time
 from asyncio import events
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -37,6 +37,8 @@ PIECES = (
     *("I said June ", "where ", "Ana's ", "ß", "日本", "word%d "),
 )
 BODY_CHARS = 3_900_000
+JSON = {"content-type": "application/json"}
+Request = Callable[[str], tuple[str, dict[str, Any]]]
 
 
 def repeated(piece: str, chars: int) -> str:
@@ -46,7 +48,7 @@ def repeated(piece: str, chars: int) -> str:
     return "".join(piece % number for number in range(chars // len(piece)))[:chars]
 
 
-def requests() -> dict[str, tuple[int, Callable[[str], tuple[str, dict[str, Any]]]]]:
+def requests() -> dict[str, tuple[int, Request]]:
     """Return, for each name, the longest text and what makes path and body of it."""
     few, many = 20, 400
     return {
@@ -115,74 +117,54 @@ async def finished(client: httpx.AsyncClient, job: str) -> None:
         await asyncio.sleep(0.05)
 
 
+async def worst_of(
+    client: httpx.AsyncClient, name: str, chars: int, make: Request, *, verbose: bool
+) -> dict[str, object]:
+    """Send a request with each of the texts; return the one that held the loop longest."""
+    worst: dict[str, object] = {"request": name, "ms": 0.0}
+    path, body = make("Where did Ana move to in May 2019, and who came along with her?")
+    for user in ("warm", "u"):
+        (await client.post(f"/v1/{path}?user_id={user}", json=body)).raise_for_status()
+    await asyncio.sleep(0.5)
+    for number, piece in enumerate(PIECES):
+        path, body = make(repeated(piece, chars))
+        user = "u" if path in ("search", "context", "questions") else f"{name}{number}"
+        sent = {"content": json.dumps(body).encode(), "headers": JSON}
+        longest = Longest()
+        with longest.watching():
+            post = client.post(f"/v1/{path}", params={"user_id": user}, **sent)
+            answer = await asyncio.create_task(post)
+            if answer.status_code == 202:
+                await finished(client, f"/v1/jobs/{answer.json()['id']}?user_id={user}")
+        row = {"request": name, "ms": round(longest.ms, 1), "piece": piece}
+        row["status"] = answer.status_code
+        if verbose:
+            print(json.dumps(row | {"callback": longest.what}), flush=True)
+        if longest.ms > float(str(worst["ms"])):
+            worst = row
+    return worst
+
+
 async def measure(options: argparse.Namespace) -> list[dict[str, object]]:
-    """Send everything once and return the worst of each route."""
+    """Send everything once and return the worst of each request."""
     store = open_store(AgentSettings(), path=":memory:", embedder=options.embedder)
     app = create_app()
     app.state.service = service = Service(store)
+    transport = httpx.ASGITransport(app=Gate(app, service), client=("127.0.0.1", 50_000))
     rows: list[dict[str, object]] = []
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(app.router.lifespan_context(app))
-        gate = Gate(app, service)
-        transport = httpx.ASGITransport(app=gate, client=("127.0.0.1", 50_000))
-        client = await stack.enter_async_context(
-            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8377", timeout=600)
-        )
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8377") as client,
+    ):
         known = [f"Ana moved to town {n} in May {2000 + n % 25}." for n in range(300)]
         for start in range(0, 300, 100):
             body = {"texts": known[start : start + 100]}
             (await client.post("/v1/memories/batch?user_id=u", json=body)).raise_for_status()
         for name, (chars, make) in requests().items():
-            if options.only and not any(word in name for word in options.only):
-                continue
-            worst: dict[str, object] = {"request": name, "ms": 0.0}
-            path, body = make("Where did Ana move to in May 2019, and who came along with her?")
-            for user in ("warm", "u"):
-                (await client.post(f"/v1/{path}?user_id={user}", json=body)).raise_for_status()
-            await asyncio.sleep(0.5)
-            for number, piece in enumerate(PIECES):
-                path, body = make(repeated(piece, chars))
-                user = (
-                    "u"
-                    if "search" in name or name in ("context", "question")
-                    else f"{name}{number}"
-                )
-                sent = json.dumps(body).encode()
-                longest = Longest()
-                with longest.watching():
-                    answer = await asyncio.create_task(
-                        client.post(
-                            f"/v1/{path}",
-                            params={"user_id": user, "wait_s": 30},
-                            content=sent,
-                            headers={"content-type": "application/json"},
-                        )
-                    )
-                    job = answer.json().get("id") if answer.status_code == 202 else None
-                    if job:
-                        await finished(client, f"/v1/jobs/{job}?user_id={user}")
-                if options.verbose:
-                    print(
-                        json.dumps(
-                            {
-                                "request": name,
-                                "piece": piece,
-                                "ms": round(longest.ms, 1),
-                                "status": answer.status_code,
-                                "what": longest.what,
-                            }
-                        ),
-                        flush=True,
-                    )
-                if longest.ms > float(str(worst["ms"])):
-                    worst = {
-                        "request": name,
-                        "ms": round(longest.ms, 1),
-                        "piece": piece,
-                        "status": answer.status_code,
-                    }
-            print(json.dumps(worst), flush=True)
-            rows.append(worst)
+            if not options.only or any(word in name for word in options.only):
+                row = await worst_of(client, name, chars, make, verbose=options.verbose)
+                print(json.dumps(row), flush=True)
+                rows.append(row)
     return rows
 
 

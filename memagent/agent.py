@@ -181,8 +181,7 @@ class Agent:
     def flush(self, *, on_error: OnError = "raise") -> list[IngestReport]:
         """Wait until everything in the background is remembered, and return the reports.
 
-        When all of it has ended, raises the first error that occurred there;
-        `on_error="keep"` leaves a model failure in its report.
+        Raises their first error at the end; `on_error="keep"` leaves it in its report.
         """
         self._background()
         return self._queue.flush(on_error=on_error)

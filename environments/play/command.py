@@ -53,7 +53,7 @@ def play_command(
     else:
         env = opened(cast("Callable[..., object]", loaded), seed=seed, episodes=count)
         for arm in arms:
-            rows[arm] = asyncio.run(heard(env, arm, count=count))
+            rows[arm] = asyncio.run(listened(env, arm, count=count))
     if as_json:
         typer.echo(json.dumps({"name": name, "seed": seed, "count": count, "arms": rows}))
         return
@@ -92,7 +92,7 @@ async def acted(tasks: TaskSet, arm: str, *, seed: int, count: int) -> Figures:
     }
 
 
-async def heard(env: Environment, arm: str, *, count: int) -> Figures:
+async def listened(env: Environment, arm: str, *, count: int) -> Figures:
     """Return the figures of one design over the first episodes of an environment."""
     rewards: list[float] = []
     sizes: list[float] = []

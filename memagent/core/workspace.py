@@ -96,7 +96,7 @@ def workspace_of(trial: Trial) -> Workspace:
 
 
 class CreditSegment(Record):
-    """What was generated from one state of a workspace up to the edit that ended it."""
+    """Texts generated from one state of a workspace, up to the edit that ended it."""
 
     prompt: Text
     """The workspace at its beginning, fixed while the segment lasts."""

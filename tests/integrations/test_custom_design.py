@@ -109,6 +109,7 @@ def test_evaluation_and_command_line_find_them_by_name(outside: Callable[..., st
     words = ("play", "tiny_shop", "--design", "last_words", "--design", "habits", "--json")
     arms = json.loads(outside("-m", "environments.evaluate", *words))["arms"]
     assert list(arms) == ["oracle", "no memory", "last_words", "habits"]
+    outside("-c", "from memagent import Agent; Agent(path='m.db', embedder='hashing').close()")
     place = ("--path", "m.db", "--embedder", "hashing", "--design", "habits", "--json")
     begun = json.loads(outside("-m", "memagent.cli.app", "recall", "open the door", *place))
     done = json.loads(
@@ -121,7 +122,7 @@ def test_training_takes_the_environment_by_name(
     outside: Callable[..., str], tmp_path: Path
 ) -> None:
     settings = written(tmp_path, replace=[("turns = 4", KIND)])
-    assert outside("-c", TRAIN, str(settings)).split() == ["inventory", "20"]
+    assert outside("-c", TRAIN, str(settings)).split() == ["inventory", "8"]
 
 
 @pytest.mark.parametrize("module", ["", ".habits", ".last_words"])

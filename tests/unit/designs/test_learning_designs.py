@@ -89,6 +89,20 @@ async def test_mem_rl_keeps_nothing_outside_the_journal(tmp_path: Path) -> None:
     assert "brass" in (await agent.recall("open the steel cabinet of room 98", k=1)).hits[0].text
 
 
+async def test_mem_rl_keeps_a_failure_and_ranks_it_below_a_success_that_looks_alike() -> None:
+    agent = agent_with(replace(mem_rl.DESIGN, retriever=ValueRetriever(weight=0.9)))
+    for number, reward in enumerate((0.0, 1.0)):
+        steps = (TrialStep(action=f"push {number}"),)
+        recall = await agent.recall(f"open the wooden gate of the garden {number}", k=1)
+        await agent.report(recall, reward, steps=steps, credit={})
+    alone = replace(mem_rl.DESIGN, retriever=ValueRetriever(weight=0.0))
+    task = "open the wooden gate of the garden 0"
+    hits = (await agent.recall(task)).hits
+    assert [hit.text.split()[-1] for hit in hits] == ["1", "0"]
+    plain = (await replace(agent, design=alone).recall(task)).hits
+    assert [hit.text.split()[-1] for hit in plain] == ["0", "1"], "the control"
+
+
 # -- ExpRAG and ReMem ------------------------------------------------------------------
 
 VERBS = ("polish", "seal", "mend", "wrap")

@@ -19,7 +19,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n 2
-BENCHMARKS ?= $(filter-out benchmarks/measured.py benchmarks/peers.py,$(sort $(wildcard benchmarks/*.py)))
+BENCHMARKS ?= $(filter-out benchmarks/measured.py benchmarks/peers.py benchmarks/tokens.py,$(sort $(wildcard benchmarks/*.py)))
 
 # The constraints also bind what pip installs to build our own wheel.
 export PIP_CONSTRAINT := constraints.txt

@@ -67,9 +67,9 @@ def starts(store: Path) -> dict[str, Start]:
         LIBRARIES: Start(
             "import numpy\nfrom pydantic import BaseModel\nclass A(BaseModel): a: int"
         ),
-        "from memagent import Agent": Start("from memagent import Agent", LIBRARIES, 3.5, NEEDED),
-        "memagent list": Start(command("list", *place), LIBRARIES, 9, ASKED),
-        "memagent search": Start(command("search", "fox", *place), LIBRARIES, 9, ASKED),
+        "from memagent import Agent": Start("from memagent import Agent", LIBRARIES, 3, NEEDED),
+        "memagent list": Start(command("list", *place), LIBRARIES, 7, ASKED),
+        "memagent search": Start(command("search", "fox", *place), LIBRARIES, 7.5, ASKED),
         "memagent ask": Start(command("ask", "Where is Leonor?", *place), LIBRARIES, 9, ASKED),
         "the service's app": Start(
             "from memagent.service.hosting import Service\n"

@@ -7,9 +7,11 @@ Qwen2.5-7B: F1 50.60, judge 80.99). Here: the manager sees the chunk's facts wit
 most 25 memories of the same person (5 a fact, cosine at least 0.1) and their graph
 neighbours, each with the relation that led to it, and decides in the order DELETE,
 NOOP, UPDATE, ADD; the answerer reads 30 memories a speaker in order of time. Changed:
-the extractor is told the session's date and time is kept as a span; ids, versions,
-speakers and source turns are checked against what was shown; an unreadable reply is
-recorded, asked for once more, and never passes for "nothing to do".
+of a speaker whom the question does not name beside another it reads 15, which holds as
+many gold turns of LoCoMo; the manager's memories have a budget of tokens; the extractor
+is told the session's date and time is kept as a span; ids, versions, speakers and
+source turns are checked against what was shown; an unreadable reply is recorded, asked
+for once more, and never passes for "nothing to do".
 
     Agent(design="memory_r2", model=...)
 """
@@ -31,7 +33,7 @@ DESIGN: Final = MemoryDesign(
     extractor=ModelExtractor(),
     manager=ModelManager(prompt="manage_r2"),
     indexer=no_indexer,
-    retriever=VersionedRetriever(base=SpeakerRetriever(per_speaker=30)),
+    retriever=VersionedRetriever(base=SpeakerRetriever(per_speaker=30, others=15)),
     answerer=ModelAnswerer(),
     relate=RelateSettings(k=5, min_cosine=0.1, same_subject=True, cap=25, graph=True),
 )

@@ -60,6 +60,14 @@ _OWN_KEYS = frozenset(
     | {"num_retries", "max_retries"}
 )
 
+_CACHE_MARKED = re.compile(r"claude", re.IGNORECASE)
+"""Models whose provider keeps a prompt's beginning only where the request marks its end. Others
+(OpenAI, DeepSeek, Gemini, local servers) find a common beginning by themselves.
+"""
+_CACHE_POINTS: JsonObject = {
+    "cache_control_injection_points": [{"location": "message", "role": "system"}]
+}
+"""Has litellm mark the system message, which is the same for all calls of a prompt file."""
 _SCHEMA_REFUSED = re.compile(
     r"response_format|json_schema|structured.?output|\bschema\b", re.IGNORECASE
 )
@@ -224,6 +232,7 @@ class LiteLLMModel:
                 timeout_s=self._timeout_s,
             ),
             "drop_params": request.options is None,
+            **(_CACHE_POINTS if _CACHE_MARKED.search(self._model) else {}),
             **self._extra,
             **request_body(request, with_schema=with_schema),
         }

@@ -65,7 +65,7 @@ def told(lines: list[str], logger: str) -> list[dict[str, Any]]:
 def priced(request: ModelRequest) -> ModelResponse:
     text = reply(request)
     if request.role is Role.ANSWERER:
-        ids = re.findall(r"mem_[0-9a-f]{20}", request.messages[1].content)
+        ids = re.findall(r"mem_\d+", request.messages[1].content)
         text = json.dumps({"answer": f"{MARKER} room 7", "citations": ids[:1]})
     usage = Usage(calls=1, prompt_tokens=11, completion_tokens=3, cost_usd=0.002)
     return ModelResponse(id=f"res-{MARKER}", text=text, usage=usage, model="big-model")

@@ -84,9 +84,9 @@ def _fact_line(index: int, fact: Fact) -> str:
 
 
 def short_names(hits: Iterable[Hit]) -> dict[str, str]:
-    """Return a short name for each id: its kind and its place, as in "mem_7"."""
-    ids = dict.fromkeys(hit.id for hit in hits)
-    return {name: f"{name.partition('_')[0][:3]}_{place}" for place, name in enumerate(ids)}
+    """Return a short name for each id: its kind and its place, as in "mem_7" or "evt_8"."""
+    kinds = {hit.id: "evt" if hit.event else "mem" for hit in hits}
+    return {name: f"{kind}_{place}" for place, (name, kind) in enumerate(kinds.items())}
 
 
 def named(names: Mapping[str, str], shown: str) -> str:

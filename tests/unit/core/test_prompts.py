@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from datetime import UTC, datetime
 from importlib.resources import files
 
 import pytest
@@ -16,7 +17,15 @@ from memagent.core.answers import Hit, Relevance
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
 from memagent.core.records import Fact, MemoryItem, Relation, Turn
-from memagent.designs.parts.lines import fact_line, hit_line, turn_line
+from memagent.designs.parts.lines import (
+    day_span,
+    fact_lines,
+    hit_line,
+    hit_lines,
+    named,
+    short_names,
+    turn_line,
+)
 from memagent.designs.prompting import fence, load_prompt, parse_prompt, quoted, render
 from memagent.replies.answers import parse_answer
 from memagent.replies.facts import parse_facts
@@ -199,9 +208,14 @@ def test_harmless_marks_stay(text: str) -> None:
 @given(st.text(max_size=80), st.text(alphabet="</memoris> \n|{}[]INST", max_size=60))
 def test_no_field_of_any_record_can_forge_a_line_or_a_tag(name: str, text: str) -> None:
     name, text = name or "x", text or "x"
+    shown = [
+        Hit(id=text, score=1.0, item=MemoryItem(id=text, text=name, speaker=text)),
+        Hit(id=f"{name}2", score=1.0, why=Relevance(via=((text, Relation.CAUSES, False),))),
+    ]
     lines = [
+        *hit_lines(shown, short_names(shown)),
         turn_line(Turn(id=name, speaker=text, text=text, image_caption=name)),
-        fact_line(0, Fact(text=text, subject=name, speaker=text, source_turn_ids=(text,))),
+        *fact_lines([Fact(text=text, subject=name, speaker=text, source_turn_ids=(text,))]),
         hit_line(
             Hit(
                 id=text,
@@ -218,6 +232,37 @@ def test_no_field_of_any_record_can_forge_a_line_or_a_tag(name: str, text: str) 
     fenced = fence("memories", lines)
     assert len(fenced.splitlines()) == len(lines) + 2
     assert fenced.count("</memories>") == fenced.count("<memories>") == 1
+
+
+def test_memories_go_by_short_names_under_the_day_they_were_said() -> None:
+    hits = [
+        Hit(
+            id=f"mem_{place:020x}",
+            score=1.0,
+            item=MemoryItem(
+                id=f"mem_{place:020x}",
+                text=text,
+                speaker="Ana",
+                said_at=datetime(2024, 5, 1 + place // 2, tzinfo=UTC),
+                valid=day_span(datetime(2024, 4, 30, tzinfo=UTC)),
+                source_turn_ids=("D1:3",),
+            ),
+        )
+        for place, text in enumerate(("Tea on 30 April 2024", "No coffee", "A boat"))
+    ]
+    names = short_names(hits)
+    assert list(hit_lines(hits, names)) == [
+        "said 1 May 2024:",
+        "[mem_0] (by Ana) Tea on 30 April 2024",
+        "[mem_1] (by Ana; time 30 April 2024) No coffee",
+        "said 2 May 2024:",
+        "[mem_2] (by Ana; time 30 April 2024) A boat",
+    ]
+    assert [named(names, text) for text in ("mem_1", " [mem_2] ", "mem_7")] == [
+        hits[1].id,
+        hits[2].id,
+        "mem_7",
+    ]
 
 
 def test_an_empty_fence_says_so() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -248,9 +249,9 @@ async def test_one_call_decides_about_all_facts_of_a_chunk() -> None:
         Add(fact=TEA),
     )
     shown = request.messages[-1].content
-    assert "0. (said 8 May 2023; by Ana; about Ana; turns D1:1) Ana adopted a cat" in shown
-    assert shown.count("[mem_a v3] (said 2 January 2023; by Ana; turns D0:1) Ana wants a pet") == 1
-    assert "[evt_1] (reached mem_a -causes-> this) The visit to the shelter" in shown
+    assert "said 8 May 2023:\n0. (by Ana) Ana adopted a cat" in shown
+    assert shown.count("said 2 January 2023:\n[mem_0] (by Ana) Ana wants a pet") == 1
+    assert "[evt_1] (reached mem_0 -causes-> this) The visit to the shelter" in shown
     assert "mem_gone" not in shown
     assert request.role is Role.MANAGER and request.prompt_digest == load_prompt("manage_r2").digest
 
@@ -334,6 +335,22 @@ async def test_the_manager_retries_once_and_only_what_could_not_be_read() -> Non
     assert (len(requests), proposal.parse) == (1, (ParseStatus.PARTIAL,))
 
 
+async def test_the_manager_shows_the_best_memories_of_each_fact_within_its_budget() -> None:
+    facts = [Related(fact=Fact(text=f"fact {at}"), hits=hits_of(at)) for at in range(2)]
+    for budget, shown in ((1, ["0 0"]), (60, ["0 0", "1 0"]), (500, ["0 0", "1 0", "0 1", "1 1"])):
+        manager = ModelManager(prompt="manage_r2", memory_tokens=budget)
+        _, (request,) = await decide(manager, facts, '{"ops": [{"op": "ADD", "fact": 0}]}')
+        memories = request.messages[-1].content.partition("Stored memories:")[2]
+        assert re.findall(r"\[mem_\d+\] memory (\d \d)", memories) == shown
+
+
+def hits_of(fact: int) -> tuple[Hit, ...]:
+    """Return two hits of a fact, some twenty tokens each."""
+    texts = [f"memory {fact} {rank} with so many words that it costs its share" for rank in (0, 1)]
+    items = [MemoryItem(id=f"mem_{text[7:10]}", text=text) for text in texts]
+    return tuple(Hit(id=item.id, score=1.0, item=item) for item in items)
+
+
 async def test_the_append_manager_adds_all_but_exact_repeats() -> None:
     loud = CAT.model_copy(update={"text": "ANA adopted a cat"})
     other = CAT.model_copy(update={"speaker": "Ben"})
@@ -376,14 +393,14 @@ HITS = (
 )
 
 
-async def test_memories_are_shown_in_order_of_time_with_day_speaker_and_turns() -> None:
+async def test_memories_are_shown_in_order_of_time_with_day_and_speaker() -> None:
     question = Question(id="q1", text="What pet\n</question> now?", asked_at=MONDAY)
     got, request = await answer(
         '{"citations": ["mem_2"], "answer": "a cat", "abstain": false}', HITS, question
     )
     shown = request.messages[-1].content
     assert shown.index("[mem_0]") < shown.index("[mem_1]") < shown.index("[mem_2]")
-    assert "[mem_2] (said 8 May 2023; by Ana; turns D1:1) Ana has a cat" in shown
+    assert "said 8 May 2023:\n[mem_2] (by Ana) Ana has a cat" in shown
     assert "The question is asked on Monday, 8 May 2023." in shown
     assert shown.count("</question>") == 1
     assert (got.text, got.verdict, [cited.hit_id for cited in got.citations]) == (
@@ -464,6 +481,24 @@ async def test_the_speaker_retriever_gives_each_speaker_their_share() -> None:
     assert counts == {"Ana": 5, "Ben": 2, "Cy": 1, None: 1}
     assert len({hit.id for hit in shared}) == len(shared)
     assert (len(few), len(many)) == (4, 7)
+
+
+async def test_whom_the_question_does_not_name_gets_fewer_hits() -> None:
+    agent = AsyncAgent(
+        design=ADD_ONLY, model=ScriptedModel([]), bank=MemoryBank(embedder=HashEmbedder())
+    )
+    for speaker in ("Ana", "Ben"):
+        for i in range(6):
+            await agent.memory.add(f"{speaker} said tea number {i}", speaker=speaker)
+    ctx = replace(context(ScriptedModel([])), bank=agent.bank)
+    retrieve = SpeakerRetriever(per_speaker=5, others=2)
+    for text, counts in (
+        ("Which tea does Ana take?", {"Ana": 5, "Ben": 2}),
+        ("Which tea do they take?", {"Ana": 5, "Ben": 5}),
+        ("Do Ana and Ben take tea?", {"Ana": 5, "Ben": 5}),
+    ):
+        hits = await retrieve(Question(text=text), ctx)
+        assert Counter(hit.item.speaker for hit in hits if hit.item) == counts, text
 
 
 # -- designs ---------------------------------------------------------------------------

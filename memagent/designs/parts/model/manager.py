@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final
 
 from memagent.core.answers import Hit
@@ -35,6 +36,10 @@ from memagent.designs.parts.lines import (
 )
 from memagent.designs.prompting import OnePrompt, fence, load_prompt, quoted
 from memagent.replies.ops import parse_ops
+from memagent.search.cuts import budget, token_estimate
+
+_LINE_TOKENS: Final = 12
+"""About what a line costs besides its text: name, speaker, time."""
 
 
 def op_schema(op: str) -> JsonSchema:
@@ -65,6 +70,10 @@ class ModelManager(OnePrompt):
 
     facts_per_call: int | None = None
     """Facts decided by one call; None for all facts of the chunk."""
+    memory_tokens: int = 1_200
+    """Most tokens (estimated) of the memories shown to one call; of each fact the best hits
+    come before the next ones, and the best hit of all is always shown.
+    """
     retry: bool = True
 
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
@@ -84,8 +93,9 @@ class ModelManager(OnePrompt):
     async def _decide(self, related: Sequence[Related], ctx: SlotContext, plan: _Plan) -> None:
         prompt = load_prompt(self.prompt)
         facts = [entry.fact for entry in related]
-        hits = {hit.id: hit for entry in related for hit in entry.hits}.values()
-        current = in_time_order(plan.start_call(hits))
+        ranks = zip_longest(*(entry.hits for entry in related))
+        hits = {hit.id: hit for rank in ranks for hit in rank if hit is not None}.values()
+        current = in_time_order(self._affordable(plan.start_call(hits)))
         events = in_time_order(hit for hit in hits if hit.item is None)
         names = short_names((*current, *events))
         lines = {
@@ -112,6 +122,11 @@ class ModelManager(OnePrompt):
         plan.statuses += reply.statuses
         plan.repairs += reply.repairs
         plan.responses += reply.responses
+
+    def _affordable(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits whose lines fit the budget, at least one."""
+        costs = [token_estimate(hit.text) + _LINE_TOKENS for hit in hits]
+        return [hits[at] for at in budget(costs, most=self.memory_tokens)] or list(hits[:1])
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from memagent.core.answers import Filter, Hit, Query, Question
 from memagent.core.records import TimeSpan
 from memagent.designs.base import SlotContext
 from memagent.memory.question import read_question
+from memagent.state.tokens import tokenize
 
 TIME_WEIGHT = 0.25
 """Weight of a hit found only by its time, beside a hit of the plain search."""
@@ -34,6 +35,10 @@ class SpeakerRetriever:
     """Most speakers searched: those of the best hits. Items without a speaker count as one
     more.
     """
+    others: int | None = None
+    """Most hits of each speaker whom the question does not name, where it names just one;
+    None for as many as of the one it names.
+    """
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
         """Return the hits of all speakers by score, ties by id."""
@@ -47,7 +52,14 @@ class SpeakerRetriever:
             )
             for name in speakers
         ]
-        by_speaker = await ctx.bank.search_many(queries, k=self.per_speaker)
+        found = await ctx.bank.search_many(queries, k=self.per_speaker)
+        asked = set(tokenize(question.text))
+        named = [name for name in speakers if not asked.isdisjoint(tokenize(name))]
+        fewer = self.others if len(named) == 1 else None
+        by_speaker = [
+            hits if name in named else hits[:fewer]
+            for name, hits in zip(speakers, found, strict=True)
+        ]
         unsigned = [hit for hit in pool if hit.item is None or hit.item.speaker is None]
         return sorted(
             (hit for hits in (*by_speaker, unsigned[: self.per_speaker]) for hit in hits),

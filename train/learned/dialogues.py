@@ -97,12 +97,23 @@ def labelled_episodes(
     for number in range(count):
         rng = random.Random(f"learned/{seed}/{number}")
         german = not held_out and rng.random() < GERMAN_SHARE
-        grammar = german_grammar() if german else _english(held_out=held_out)
-        grammar = random_grammar(rng, grammar)
-        if not german and not held_out:
-            more = open_relations(rng, grammar, OPEN_RELATIONS)
-            grammar = replace(grammar, relations=(*grammar.relations, *more))
+        if german:
+            grammar = random_grammar(rng, german_grammar())
+        else:
+            grammar = english_grammar(rng, held_out=held_out)
         yield _episode(rng, grammar, german=german)
+
+
+def english_grammar(rng: random.Random, *, held_out: bool) -> Grammar:
+    """Return the English relations of one episode, with random words and open predicates.
+
+    With `held_out` they are those that training never uses, as the world has them.
+    """
+    grammar = random_grammar(rng, _english(held_out=held_out))
+    if held_out:
+        return grammar
+    more = open_relations(rng, grammar, OPEN_RELATIONS)
+    return replace(grammar, relations=(*grammar.relations, *more))
 
 
 @lru_cache(maxsize=2)

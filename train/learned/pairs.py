@@ -44,7 +44,7 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class StatementCase:
     """A statement as it was heard, with the memories to compare it with."""
 
     side: Side
@@ -66,7 +66,7 @@ def pair_cases(reader: Reader, episode: LabelledEpisode, rng: random.Random) -> 
 
 def heard_statements(
     reader: Reader, episode: LabelledEpisode, rng: random.Random
-) -> Iterator[Heard]:
+) -> Iterator[StatementCase]:
     """Yield the statements of an episode, in order, as a memory that errs nowhere hears them."""
     memory: list[_Known] = []
     people = People()
@@ -81,7 +81,7 @@ def heard_statements(
             about = target if label.repeats or label.act in _REPLACING else None
             shown = _shown(memory, side, about, rng)
             place = next((place for place, known in enumerate(shown) if known is about), None)
-            yield Heard(side, tuple(known.side for known in shown), place, label)
+            yield StatementCase(side, tuple(known.side for known in shown), place, label)
             if label.act not in _UNTRUE:
                 kept = reader.statements([(clause.text, turn.speaker)])[0]
                 _remember(memory, Side(kept, turn.speaker, subject), label, target)

@@ -26,7 +26,7 @@ from memagent.designs.parts.learned.policy import (
 )
 from memagent.designs.parts.learned.reading import shipped_reader
 from train.learned.dialogues import labelled_episodes
-from train.learned.pairs import Heard, heard_statements
+from train.learned.pairs import StatementCase, heard_statements
 from train.sampling.decisions import DecisionConfig, DecisionModel, decision_tokenizer
 
 _FAR = 3_000_000
@@ -60,7 +60,7 @@ def demonstrated(episodes: int, *, seed: int) -> Iterator[tuple[str, str]]:
                 yield prompt, _reply(heard, places)
 
 
-def _reply(heard: Heard, places: list[int]) -> str:
+def _reply(heard: StatementCase, places: list[int]) -> str:
     if heard.about is None:
         return "skip" if heard.label.act in ("joke", "hearsay") else "add"
     op: Decision = "update"

@@ -19,7 +19,7 @@ _ROLE: Final = re.compile(r"\b(?:my|meine?) ([^\W\d_]+(?: friend)?)", re.IGNOREC
 
 
 class People:
-    """Who was introduced and who was told of last, by speaker."""
+    """The people that were introduced or told of last, by speaker."""
 
     def __init__(self, items: Iterable[MemoryItem] = ()) -> None:
         """Know those whom memories introduce; they are read when a role first needs them."""

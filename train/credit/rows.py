@@ -77,7 +77,7 @@ class RowBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class RowNotes:
-    """What a step says about some of its responses besides their advantages."""
+    """Notes of a step on some of its responses, besides their advantages."""
 
     marks: Mapping[str, Collection[str]] = field(default_factory=dict[str, Collection[str]])
     """Responses that an objective marked, by its name."""

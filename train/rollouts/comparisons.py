@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from memagent.core.exchange import Role
 from train.credit.groups import Branch, CreditGroup, GroupKey, Member, is_flat
 from train.sampling.policy import Call
-from train.settings.options import MANAGER_ROLES
+from train.settings.options import ANSWER_ROLES, MANAGER_ROLES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +56,18 @@ class Comparison:
     def groups(self, roles: Collection[Role]) -> list[CreditGroup]:
         """Return a group for each trained role.
 
-        Roles that said nothing while a session was heard have none.
+        Roles other than the answerer that said nothing have none.
         """
         manager = self.branch != "answer"
         groups = [
             self._group(role)
-            for role in sorted(MANAGER_ROLES if manager else {Role.ANSWERER})
+            for role in sorted(MANAGER_ROLES if manager else ANSWER_ROLES)
             if role in roles
         ]
         return [
             group
             for group in groups
-            if not manager or any(member.response_ids for member in group.members)
+            if group.key.role is Role.ANSWERER or any(m.response_ids for m in group.members)
         ]
 
     def teaches(self, roles: Collection[Role], *, tolerance: float = 0.0) -> bool:

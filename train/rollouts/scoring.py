@@ -25,14 +25,13 @@ from environments.rewards.questions import (
     episode_questions,
     terminal_probes,
 )
-from memagent.core.exchange import Role
 from memagent.core.snapshot import MemorySnapshot
 from train.rollouts.collect import LocalRuns, Rollout, RolloutGroup, session_name
 from train.rollouts.comparisons import Comparison, GradedRun
 from train.rollouts.grading import Grading
 from train.rollouts.questions import QuestionedEpisode, local_questions
 from train.sampling.policy import Call
-from train.settings.options import MANAGER_ROLES
+from train.settings.options import ANSWER_ROLES, MANAGER_ROLES
 
 T = TypeVar("T")
 SessionRun = tuple[SessionTrace | None, tuple[Call, ...]]
@@ -45,7 +44,7 @@ async def score_runs(grading: Grading, group: RolloutGroup) -> list[Comparison]:
     if grading.plan.roles & MANAGER_ROLES:
         comparisons += await global_comparisons(grading, group)
         comparisons += await local_comparisons(grading, group)
-    if Role.ANSWERER in grading.plan.roles:
+    if grading.plan.roles & ANSWER_ROLES:
         comparisons += await answer_comparisons(grading, group)
     return comparisons
 

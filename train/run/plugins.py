@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Plugins:
-    """What fills the slots of a run."""
+    """The techniques that fill the slots of a run."""
 
     estimator: Estimator
     selector: Chained

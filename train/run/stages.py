@@ -13,6 +13,7 @@ import torch
 
 from environments.play.rollout import MemoryAgent
 from memagent.core.errors import ConfigError
+from memagent.plugins import load
 from train.ranks import on_main
 from train.rollouts.collect import Collector
 from train.rollouts.experience import Experience
@@ -80,7 +81,7 @@ def _trainer_of(settings: RunSettings, number: int, task: TrainingTask) -> LoGoG
     answering = task.answering(episodes, split="train")
     args = stage_config(settings, settings.stage[number], stage_folder(settings, number))
     model, tokenizer, adapters = load_for_training(source, init, lora=settings.model.lora)
-    return LoGoGRPOTrainer(
+    return trainer_class(args)(
         model,
         args=args,
         episodes=episodes,
@@ -88,6 +89,18 @@ def _trainer_of(settings: RunSettings, number: int, task: TrainingTask) -> LoGoG
         processing_class=tokenizer,
         adapters=adapters,
     )
+
+
+def trainer_class(args: LoGoGRPOConfig) -> type[LoGoGRPOTrainer]:
+    """Return the trainer that a configuration names.
+
+    Raises `UnknownPlugin` for a path that leads nowhere, and `ConfigError` for a class
+    that does not inherit from the default.
+    """
+    found = load("techniques", args.trainer_class)
+    if not isinstance(found, type) or not issubclass(found, LoGoGRPOTrainer):
+        raise ConfigError(f"trainer.trainer_class: {args.trainer_class} is no LoGoGRPOTrainer")
+    return found
 
 
 def experience_of(

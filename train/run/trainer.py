@@ -36,10 +36,10 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from environments.records import Episode
-from memagent.core.exchange import Role, TokenTrace
+from memagent.core.exchange import Role
 from train.credit.micro_batches import MicroBatch, loss_of_slice, merged, micro_batches
-from train.credit.objectives import MARK, LossView, Update
-from train.credit.rows import Row, RowBatch, build_rows
+from train.credit.objectives import MARK, Update
+from train.credit.rows import RowBatch
 from train.errors import TrainFault
 from train.ranks import Alone, average_gradients, gathered
 from train.rollouts.experience import Experience, Step
@@ -54,9 +54,9 @@ from train.run.batches import (
 from train.run.config import LoGoGRPOConfig, check_share
 from train.run.updates import AdmittedUpdates, LossReader
 from train.sampling.checkpoints import load_state, save_state
-from train.sampling.mismatch import correct_sampler
 from train.sampling.policy import PolicyModel
 from train.sampling.row_reader import RowReader
+from train.sampling.step_reader import StepReader
 from train.sampling.trained_policy import policy_of
 from train.sync import run_sync
 
@@ -89,12 +89,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         check_share(args, len(episodes))
         self._episodes = list(episodes)
         self._places = {episode.id: place for place, episode in enumerate(self._episodes)}
-        # TRL would set vLLM up for calls that are not made, and copy an adapter "default" as
-        # the reference; ours is the model without adapters.
-        hidden: dict[str, Any] = {"use_vllm": False}
-        if hasattr(model, "peft_config"):
-            hidden["beta"] = 0.0
-        with _changed(args, hidden):
+        with _changed(args, _hidden(model)):
             super().__init__(
                 model=model,
                 reward_funcs=_no_reward,
@@ -117,10 +112,12 @@ class LoGoGRPOTrainer(GRPOTrainer):
             adapters=self._adapter_names,
             tokens=args.micro_batch_tokens,
         )
+        device, pad_id = self.accelerator.device, self.processing_class.pad_token_id
+        self._step_reader = StepReader(self._reader, self.adapters, device=device, pad_id=pad_id)
         self.policy = policy_of(self)
         self.policy.hook = args.plugins.sampler_hook
         self.experience = experience(self.policy)
-        self.experience.read_entropies = self._entropies_of
+        self.experience.read_entropies = self._step_reader.entropies_of
         self.last_step: Step | None = None
         """The step that the present update learns from; for callbacks and reports."""
         self.last_tokens = 0
@@ -129,8 +126,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         self._objectives.bind(processing_class)
         self._loss_reader = LossReader(self._objectives, temperature=self.temperature)
         self._updates = AdmittedUpdates(self._objectives)
-        if self._objectives:
-            self.add_callback(self._updates)
+        self.add_callback(self._updates)
 
     # -- the one override --------------------------------------------------------------
 
@@ -170,38 +166,21 @@ class LoGoGRPOTrainer(GRPOTrainer):
         It is the rows on the device, with the log-probabilities from before the update.
         """
         device = self.accelerator.device
-        output = self._inputs_of(batch)
+        output = self._step_reader.inputs_of(batch)
         tokens = torch.tensor(batch.tokens, device=device, dtype=torch.float32)
         output["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
         for name, marks in batch.marks.items():
             output[MARK + name] = marks.to(device)
         every = self.args.micro_batches * self.num_iterations
-        replays = bool(batch.replayed.any())
-        several = self.args.gradient_accumulation_steps % every
-        with (
-            torch.no_grad(),
-            disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
-        ):
-            if self.use_vllm or several or replays:
-                sampled = batch.sampled_logps.to(device)
-                output["old_per_token_logps"] = self._reader.policy(output)
-                figures = correct_sampler(output, sampled, self.args)
-                for name, value in joined_figures(gathered(figures)).items():
-                    self._metrics["train"][name].append(value)
-                if replays:  # the ratio is to the policy that said them
-                    earlier = batch.replayed.to(device).unsqueeze(1)
-                    old = output["old_per_token_logps"]
-                    output["old_per_token_logps"] = torch.where(earlier, sampled, old)
+        several = self.use_vllm or self.args.gradient_accumulation_steps % every
+        options = self.args.gradient_checkpointing_kwargs
+        with torch.no_grad(), disable_gradient_checkpointing(self.model, options):
+            if several or bool(batch.replayed.any()):
+                figures = self._step_reader.compare(output, batch, self.args)
+                _note(self, joined_figures(gathered(figures)))
             if self.beta != 0.0:
                 output["ref_per_token_logps"] = self._reader.reference(output)
         return output
-
-    def _inputs_of(self, batch: RowBatch) -> dict[str, Any]:
-        """Return rows as inputs of a pass, on the device."""
-        names = ["prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages"]
-        if len(self._adapter_names) > 1:
-            names.append("adapters")
-        return {name: getattr(batch, name).to(self.accelerator.device) for name in names}
 
     # -- loss --------------------------------------------------------------------------
 
@@ -220,7 +199,8 @@ class LoGoGRPOTrainer(GRPOTrainer):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         bare = self.accelerator.unwrap_model(model)
         if self._objectives.looks_ahead:
-            self._objectives.prepare(self._view_of_slice(inputs))
+            seen = self._step_reader.read(inputs)
+            self._objectives.prepare(self._loss_reader.view_of(inputs, *seen))
 
         def loss_of(part: MicroBatch) -> tuple[torch.Tensor, dict[str, list[float]]]:
             noted: dict[str, list[float]] = defaultdict(list)
@@ -262,31 +242,6 @@ class LoGoGRPOTrainer(GRPOTrainer):
                 loss = loss + term / self.current_gradient_accumulation_steps
         return loss
 
-    def _view_of_slice(self, inputs: dict[str, Any]) -> LossView:
-        """Return a whole slice as objectives see it, without a gradient."""
-        with torch.no_grad():
-            logps, entropies = self._reader.with_entropies(inputs)
-        return self._loss_reader.view_of(inputs, logps, entropies)
-
-    def _entropies_of(
-        self, traces: Mapping[str, TokenTrace], roles: Mapping[str, Role]
-    ) -> dict[str, list[float]]:
-        """Return the entropies of the tokens of a step by response id."""
-        places = {key: self._adapter_names.index(at) for key, at in self.adapters.items()}
-        rows = [
-            Row(trace=trace, advantage=0.0, adapter=places.get(roles[key], 0))
-            for key, trace in traces.items()
-        ]
-        pad_id: Any = self.processing_class.pad_token_id
-        batch = build_rows(rows, size=len(rows), pad_id=pad_id)
-        inputs = self._inputs_of(batch)
-        with torch.no_grad():
-            _, entropies = self._reader.with_entropies(inputs)
-        return {
-            key: entropies[place, : len(trace.completion_ids)].tolist()
-            for place, (key, trace) in enumerate(traces.items())
-        }
-
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Train on one slice as TRL does, and average gradients before an optimizer step.
 
@@ -301,8 +256,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         if self._objectives and self.accelerator.sync_gradients:
             bare = self.accelerator.unwrap_model(model)
             update = Update(model=bare, first_use=in_batch < per_pass)
-            for name, value in self._updates.look(update).items():
-                self._metrics["train"][name].append(value)
+            _note(self, self._updates.look(update))
         return loss
 
     def _get_per_token_logps_and_entropies(self, *values: Any, **options: Any) -> Any:
@@ -319,8 +273,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
     ) -> None:
         figures = update_figures(step, batch, generation_s=generation_s, began=began, packed=packed)
         figures = joined_figures(gathered(figures))
-        for name, value in figures.items():
-            self._metrics["train"][name].append(value)
+        _note(self, figures)
         self.last_tokens = int(figures.get("tokens/completion", 0))
         self.state.num_input_tokens_seen += self.last_tokens
         if self.args.trace and self.accelerator.is_main_process:
@@ -357,6 +310,21 @@ class LoGoGRPOTrainer(GRPOTrainer):
         for name, part in self._stateful().items():
             if name in state:
                 part.load(state[name])
+
+
+def _hidden(model: Any) -> dict[str, Any]:
+    """Return the settings that TRL must not see while it sets itself up.
+
+    It would set vLLM up for calls that are not made, and copy an adapter "default" as the
+    reference; ours is the model without adapters.
+    """
+    return {"use_vllm": False} | ({"beta": 0.0} if hasattr(model, "peft_config") else {})
+
+
+def _note(trainer: LoGoGRPOTrainer, figures: Mapping[str, float]) -> None:
+    """Add figures to those of the next log."""
+    for name, value in figures.items():
+        trainer._metrics["train"][name].append(value)  # noqa: SLF001 - TRL's own
 
 
 def _rows_of(episodes: Sequence[Episode]) -> Dataset:

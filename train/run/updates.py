@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,7 +53,7 @@ class LossReader:
         self.objectives = objectives
         self._temperature = temperature
         self._inputs: dict[str, Any] | None = None
-        self._logits: torch.Tensor | None = None
+        self._logits: Callable[[int], torch.Tensor] | None = None
         self.view: LossView | None = None
         """The rows of the loss that was computed last."""
 
@@ -73,10 +73,14 @@ class LossReader:
             yield
             return
 
-        def keep(_module: Any, _inputs: Any, output: torch.Tensor) -> None:
-            self._logits = output
+        causal = model.get_base_model() if hasattr(model, "peft_config") else model
+        head = causal.get_output_embeddings()
 
-        handle = model.get_output_embeddings().register_forward_hook(keep)
+        def keep(_module: Any, _inputs: Any, output: Any) -> None:
+            # TRL projects in tiles and gives no logits away: one position more than tokens.
+            self._logits = lambda tokens: head(output.last_hidden_state[:, :-1][:, -tokens:])
+
+        handle = causal.base_model.register_forward_hook(keep)
         try:
             yield
         finally:
@@ -99,8 +103,6 @@ class LossReader:
         self, inputs: Mapping[str, Any], logps: torch.Tensor, entropies: torch.Tensor
     ) -> LossView:
         """Return rows as the objectives see them."""
-        logits = self._logits
-        if logits is not None:  # one more position than tokens, as TRL asks for them
-            logits = logits[:, :-1][:, -logps.shape[1] :] / self._temperature
+        logits = self._logits and self._logits(logps.shape[1]) / self._temperature
         mask = inputs["completion_mask"]
         return LossView(logps=logps, entropies=entropies, mask=mask, inputs=inputs, logits=logits)

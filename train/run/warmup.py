@@ -208,10 +208,7 @@ def warm_up(
         disable_tqdm=True,
         dataloader_pin_memory=bf16_works(),
     )
-    shown = sorted(
-        demonstrations,
-        key=lambda shown: _ORDER.index(shown.role) if shown.role in _ORDER else len(_ORDER),
-    )
+    shown = sorted(demonstrations, key=_turn)
     trainer = WarmUpTrainer(
         model,
         args=args,
@@ -233,6 +230,12 @@ def warm_up(
     bare = trainer.accelerator.unwrap_model(trainer.model)
     on_main(lambda: save_model(bare, tokenizer, folder, note={"warm_up": figures}))
     return figures
+
+
+def _turn(demonstration: Demonstration) -> int:
+    """Return the place of the demonstration's role in the first pass."""
+    role = demonstration.role
+    return _ORDER.index(role) if role in _ORDER else len(_ORDER)
 
 
 def marks_replies(tokenizer: Any) -> bool:

@@ -16,6 +16,7 @@ from train.errors import TrainFault
 from train.sampling.constrained import schema_masks
 from train.sampling.generation import TransformersEngine
 from train.sampling.policy import PolicyModel
+from train.settings.options import ANSWER_ROLES, MANAGER_ROLES
 
 NOTE = "memagent.json"
 """File in which a folder describes itself: adapters of roles, decoding, figures."""
@@ -200,5 +201,6 @@ def load_for_training(
             )
     for parameter_name, parameter in model.named_parameters():
         parameter.requires_grad_("lora_" in parameter_name)
-    roles = {Role.EXTRACTOR: names[0], Role.MANAGER: names[0], Role.ANSWERER: names[-1]}
+    roles = dict.fromkeys(sorted(MANAGER_ROLES), names[0])
+    roles |= dict.fromkeys(sorted(ANSWER_ROLES), names[-1])
     return model, tokenizer, roles if lora.per_role else {}

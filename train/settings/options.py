@@ -15,10 +15,14 @@ from memagent.core.exchange import Role
 
 MANAGER_ROLES = frozenset({Role.EXTRACTOR, Role.MANAGER})
 """Roles that speak while a session is remembered."""
+ANSWER_ROLES = frozenset({Role.PLANNER, Role.EXPLORER, Role.ANSWERER})
+"""Roles that speak while a question is answered; a design may have the last one only."""
 ROLE_SETS = {
     "manager": MANAGER_ROLES,
     "answerer": frozenset({Role.ANSWERER}),
     "both": MANAGER_ROLES | {Role.ANSWERER},
+    "readers": ANSWER_ROLES,
+    "all": MANAGER_ROLES | ANSWER_ROLES,
 }
 """Roles by the name under which they are trained."""
 CONTROLS = ("", "random_reward", "shuffled_advantage")
@@ -98,8 +102,16 @@ class LoGoOptions:
     )
 
     # What local groups, credit and roles add.
+    trainer_class: str = field(
+        default="train.run.trainer:LoGoGRPOTrainer",
+        metadata={"help": "Path of the trainer; another one inherits from this."},
+    )
     roles: str = field(
-        default="manager", metadata={"help": "Who is trained: manager, answerer or both."}
+        default="manager",
+        metadata={
+            "help": "Who is trained: manager, answerer or both; readers trains planner and "
+            "explorer beside the answerer, all trains everybody."
+        },
     )
     credit: str = field(
         default="session",

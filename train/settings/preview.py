@@ -18,7 +18,7 @@ from environments.demonstrations.ideal import demonstrations
 from environments.play.rollout import play
 from memagent.core.exchange import ModelRequest, ModelResponse, Role
 from memagent.core.snapshot import EMPTY
-from train.settings.options import MANAGER_ROLES, options_of
+from train.settings.options import ANSWER_ROLES, MANAGER_ROLES, options_of
 from train.settings.run import RunSettings
 from train.settings.world import TrainingWorld
 
@@ -82,7 +82,7 @@ def _stage(settings: RunSettings, number: int, length: int, calls: float) -> dic
     rows = 0.0
     if args.trained_roles & MANAGER_ROLES:
         rows += episodes * n * calls + reruns * calls / sessions
-    if Role.ANSWERER in args.trained_roles:
+    if ANSWER_ROLES & args.trained_roles:
         rows += episodes * args.answer_questions * args.answer_members
     return {
         "stage": number,

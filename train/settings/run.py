@@ -210,7 +210,7 @@ class Stage(Part):
     """Conditions on validation under which the stage ends early."""
     patience: Annotated[int, Field(ge=1)] | None = None
     """Validations without a new best after which the stage ends."""
-    roles: Literal["manager", "answerer", "both"] | None = None
+    roles: Literal["manager", "answerer", "both", "readers", "all"] | None = None
     """Roles trained in this stage, for alternating: manager, answerer or both; None for
     the trainer's own setting.
     """

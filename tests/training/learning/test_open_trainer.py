@@ -27,16 +27,21 @@ from training_kit import (
 from transformers import TrainerCallback
 
 from memagent.core.errors import ConfigError
-from memagent.core.exchange import Role, Sampling
+from memagent.core.exchange import ModelResponse, Role, Sampling, StepRef
 from train.credit.groups import CreditGroup
 from train.credit.objectives import LossView, Objective
 from train.credit.rows import RowNotes, build_rows, rows_of
 from train.credit.scored import ScoredGroup
 from train.rollouts.collect import RolloutPlan
+from train.rollouts.comparisons import Comparison, GradedRun
 from train.rollouts.grading import CreditPlan
 from train.rollouts.slots import EpisodeSampler, GroupSource, Hinter, Replay
+from train.run.stages import trainer_class
+from train.run.trainer import LoGoGRPOTrainer
 from train.sampling.hooks import SampledCall, SamplerHook
+from train.sampling.policy import Call
 from train.settings.former import current
+from train.settings.options import ROLE_SETS
 
 HERE = "test_open_trainer"
 
@@ -60,8 +65,12 @@ class Counting(Objective):
 
     def terms(self, view: LossView, /) -> Mapping[str, torch.Tensor]:
         assert view.logits is not None
-        read = view.logits.log_softmax(-1).gather(2, view.inputs["completion_ids"].unsqueeze(2))
-        worst = float(((read.squeeze(2) - view.logps) * view.mask).abs().max())
+        read = (
+            view.logits.detach()
+            .log_softmax(-1)
+            .gather(2, view.inputs["completion_ids"].unsqueeze(2))
+        )
+        worst = float(((read.squeeze(2) - view.logps.detach()) * view.mask).abs().max())
         self.shapes.add(worst < 1e-5)
         entropy = (view.entropies * view.mask).sum(1) / view.mask.sum(1).clamp(min=1)
         return {"counting": self.weight * entropy.mean()}
@@ -217,8 +226,8 @@ async def test_an_estimator_sees_parts_lengths_and_entropies() -> None:
     assert estimator.seen
     for names, lengths, mean in estimator.seen:
         assert "answers" in names
-        assert min(lengths) > 0
-        assert mean == [0.25] * len(lengths)
+        assert max(lengths) > 0
+        assert mean == [0.25 if length else 0.0 for length in lengths]
     assert len(asked) == 1  # one reading for all groups
     assert step.credit.offsets
     for key, offsets in step.credit.offsets.items():
@@ -343,3 +352,46 @@ def test_a_wrong_slot_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is no Hinter"):
         settings(tmp_path, hinter=f"{HERE}:Hot")
     assert made_step({}, {}).replayed == frozenset()
+
+
+class Mine(LoGoGRPOTrainer):
+    """A trainer of someone else's."""
+
+
+def test_the_trainer_is_chosen_by_its_path(tmp_path: Path) -> None:
+    assert trainer_class(settings(tmp_path)) is LoGoGRPOTrainer
+    assert trainer_class(settings(tmp_path, trainer_class=f"{HERE}:Mine")).__name__ == "Mine"
+    with pytest.raises(ConfigError, match="is no LoGoGRPOTrainer"):
+        trainer_class(settings(tmp_path, trainer_class=f"{HERE}:Hot"))
+
+
+def test_planner_and_explorer_learn_from_the_answer_s_reward() -> None:
+    def call(role: Role, name: str) -> Call:
+        response = ModelResponse(id=name, text="")
+        return Call(role=role, step=StepRef(), response=response)
+
+    runs = tuple(
+        GradedRun(
+            calls=(call(Role.PLANNER, f"p{n}"), call(Role.ANSWERER, f"a{n}")),
+            start="d",
+            reward=float(n),
+        )
+        for n in range(2)
+    )
+    comparison = Comparison(branch="answer", episode_key="0/e", version=0, runs=runs, start="d")
+    groups = {group.key.role: group for group in comparison.groups(ROLE_SETS["readers"])}
+    assert set(groups) == {Role.PLANNER, Role.ANSWERER}  # no explorer spoke
+    assert groups[Role.PLANNER].members[1].response_ids == ("p1",)
+    assert groups[Role.PLANNER].rewards_G == [0.0, 1.0]
+    assert [group.key.role for group in comparison.groups(ROLE_SETS["answerer"])] == [Role.ANSWERER]
+
+
+def test_micro_batches_follow_accumulation_when_no_steps_per_generation_are_given(
+    tmp_path: Path,
+) -> None:
+    step = random_step(tiny_tokenizer(), rows=5)
+    found, trainer = _run(tmp_path / "left_out", [step], steps_per_generation=None)
+    said, _ = _run(tmp_path / "given", [step], steps_per_generation=4)
+    assert trainer.args.micro_batches == 4
+    for name, gradient in said[0].items():
+        assert torch.equal(gradient, found[0][name])

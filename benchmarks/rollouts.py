@@ -34,7 +34,7 @@ from environments import Episode, Trajectory, play
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_agent
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
-from memagent.core.gc_pause import rare_collections
+from memagent.core.long_work import rare_collections
 from memagent.core.records import Session, Turn
 from memagent.core.snapshot import EMPTY
 from memagent.graphs import flow

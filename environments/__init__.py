@@ -27,7 +27,7 @@ from environments.rewards.questions import SessionQuestions, episode_questions, 
 from environments.rewards.scoring import Scoring
 from environments.rewards.terms import Outcome, Reward, Weighted, memory_r2_reward, outcome_of
 from environments.views import select_probes, select_sessions, truncate
-from memagent.core.gc_pause import rare_collections
+from memagent.core.long_work import rare_collections
 
 __all__ = [
     "AnswerCache",

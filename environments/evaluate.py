@@ -26,7 +26,7 @@ from environments.datasets.longmemeval import LongMemEval
 from environments.demonstrations.command import demonstrations_command
 from environments.evaluation.benchmark_command import benchmark_verb
 from environments.evaluation.synthetic_command import synthetic_command
-from environments.play.command import play_command
+from environments.play_command import play_command
 from memagent.core.errors import MemAgentError
 
 app = typer.Typer(

@@ -2,7 +2,7 @@
 
 The surprise: the loop is the same for every arm. An arm without memory plays with no
 agent, so what memory gives is the only difference. A player reads the workspace of the
-trial (`core.workspace`), which the agent's design may edit after each step.
+trial (`memory.trials.workspace`), which the agent's design may edit after each step.
 """
 
 from __future__ import annotations

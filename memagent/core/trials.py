@@ -63,7 +63,7 @@ def _is_empty(value: tuple[object, ...]) -> bool:
 
 
 class Edit(Record):
-    """A change of a trial's workspace (`core.workspace`): segments folded, or a note opened."""
+    """A change of a trial's workspace: segments folded, or a note opened."""
 
     at: Annotated[int, Field(ge=0)]
     """The number of steps that came before it."""

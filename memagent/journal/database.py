@@ -17,8 +17,8 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from memagent.core.errors import InputError, StoreReadOnly
+from memagent.core.long_work import aside
 from memagent.core.records import Scope
-from memagent.core.slices import aside
 from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.journal.open_database import OpenDatabase
 from memagent.journal.rows import (

@@ -20,11 +20,11 @@ from memagent.core.errors import (
     VersionConflict,
 )
 from memagent.core.graph_document import GraphFormat
+from memagent.core.long_work import aside
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
 from memagent.core.recipes import BALANCED, Recipe, recipe_of
 from memagent.core.records import Fact, MemoryItem, Session, SourceRef, TimeSpan
 from memagent.core.reports import GraphStats
-from memagent.core.slices import aside
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank

@@ -20,9 +20,9 @@ from memagent.core.errors import (
     StoreReadOnly,
     VersionConflict,
 )
+from memagent.core.long_work import Slices, aside
 from memagent.core.ops import OpBatch
 from memagent.core.records import ItemStats, Session, SourceRef
-from memagent.core.slices import Slices, aside
 from memagent.core.snapshot import (
     Commit,
     Entry,

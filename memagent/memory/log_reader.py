@@ -20,9 +20,8 @@ from memagent.core.errors import (
     StoreError,
     WrongLoop,
 )
-from memagent.core.gc_pause import rare_collections
+from memagent.core.long_work import Slices, aside, let_go, rare_collections
 from memagent.core.records import MemoryItem, Relation, Scope, Session, Turn
-from memagent.core.slices import Slices, aside, let_go
 from memagent.core.snapshot import (
     Commit,
     Entry,

@@ -12,9 +12,9 @@ from datetime import datetime
 
 from memagent.core.answers import AsOf
 from memagent.core.errors import MemoryNotFound
+from memagent.core.long_work import aside
 from memagent.core.ops import Update
 from memagent.core.records import ItemStatus, MemoryItem, NodeKind, SourceRef
-from memagent.core.slices import aside
 from memagent.core.snapshot import (
     AppliedOp,
     Commit,

@@ -20,8 +20,8 @@ from pydantic import ValidationError
 
 from memagent.core.crash_points import reach
 from memagent.core.errors import InputError, SnapshotMismatch, StoreUnavailable
+from memagent.core.long_work import Slices, aside, let_go
 from memagent.core.records import MemoryItem, Record, Text, Trust
-from memagent.core.slices import Slices, aside, let_go
 from memagent.core.snapshot import Commit, JournalRow, Restored
 from memagent.memory.bank import MemoryBank
 from memagent.memory.timetravel import restoring_entry

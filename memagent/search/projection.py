@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from memagent.core.errors import EmbeddingError, boundary
+from memagent.core.long_work import Slices, aside
 from memagent.core.records import MemoryItem, Session, Turn
-from memagent.core.slices import Slices, aside
 from memagent.protocols import Embedder, Matrix, Vector
 from memagent.search.arena import NO_ROW, Arena
 from memagent.search.index import IndexView

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-from memagent.core.gc_pause import NEVER
+from memagent.core.long_work import NEVER
 
 _YOUNG: Final = (5_000, 5, NEVER)
 """Objects and collections between collections of each generation: a few milliseconds each."""

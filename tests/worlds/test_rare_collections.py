@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from memagent.core.gc_pause import rare_collections
+from memagent.core.long_work import rare_collections
 
 
 def test_thresholds_come_back_and_blocks_nest() -> None:

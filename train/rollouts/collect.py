@@ -21,7 +21,7 @@ from environments.records import Episode, SessionTrace, Trajectory
 from environments.views import truncate
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MemAgentError
-from memagent.core.gc_pause import rare_collections
+from memagent.core.long_work import rare_collections
 from memagent.core.snapshot import EMPTY, MemorySnapshot
 from memagent.protocols import ChatModel
 from train.errors import TrainFault

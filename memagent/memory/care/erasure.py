@@ -16,8 +16,8 @@ from typing import Literal
 
 from memagent.core.crash_points import reach
 from memagent.core.errors import MemoryNotFound
+from memagent.core.long_work import aside
 from memagent.core.reports import ErasureReceipt, Place
-from memagent.core.slices import aside
 from memagent.core.snapshot import Entry, JournalRow
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.redaction import Erasure, of_item, of_session, rewritten

@@ -12,9 +12,9 @@ from memagent.client.wire import MAX_PAGE, EventPage, Neighbour, Neighbours
 from memagent.core.answers import AsOf, Filter
 from memagent.core.errors import MemoryNotFound
 from memagent.core.graph_document import GraphFormat
+from memagent.core.long_work import aside
 from memagent.core.records import Event, EventEdge, Id, NodeKind
 from memagent.core.reports import GraphStats
-from memagent.core.slices import aside
 from memagent.events.visibility import OutOfSight, events_in_sight
 from memagent.service.routes.memories import Reader, as_of_query
 from memagent.service.routes.responses import PageRequest, openapi_responses, page_of, record

@@ -118,8 +118,8 @@ async def measured(size: int) -> dict[str, float]:
     await run("get", lambda n: memory.get(items[middle + n].id))
     await run("get_all (first 50)", lambda _: memory.get_all(limit=50))
     if "after" in Memory.get_all.__annotations__:
-        last = items[middle].id
-        await run("get_all (50 from the middle)", lambda _: memory.get_all(limit=50, after=last))
+        halfway = str(items[middle].id)
+        await run("get_all (50 from the middle)", lambda _: memory.get_all(limit=50, after=halfway))
     await run("add", lambda n: memory.add(f"one more {n}", said_at=START))
     await run("add and search", add_and_search)
     await run("update", lambda n: memory.update(items[middle + 20 + n].id, f"changed {n}"))

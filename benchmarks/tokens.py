@@ -22,7 +22,7 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -97,7 +97,7 @@ async def measured(path: Path, design: str) -> dict[str, float]:
         await agent.remember(session)
         turns += len(session.turns)
     ingest = sum(model.tokens.values())
-    figures = Counter[str]({"turns": turns, "ingest": ingest})
+    figures = defaultdict[str, float](float, turns=turns, ingest=ingest)
     figures.update({f"ingest, {role}": size for role, size in model.tokens.items()})
     model.tokens.clear()
     before = ""

@@ -260,7 +260,7 @@ class LogReader:
 
     def _drop(self, before: BankState) -> None:
         """Drop earlier states and what was derived from them; they may say what is erased."""
-        if len(before.items) >= _REST and isinstance(before.items, HashTrieMap):
+        if len(before.items) >= _REST and type(before.items) is HashTrieMap:
             graph = before.graph
             let_go((*before.items.values(), *before.sessions.values(), *graph.nodes.values()))
         self._kept = ()

@@ -53,7 +53,7 @@ def open_relations(rng: random.Random, grammar: Grammar, count: int) -> tuple[Re
 def _relation(rng: random.Random, name: str, kind: Kind, pool: str) -> Relation:
     groups = open_forms()["state" if kind == "preference" else kind]
     slots = _predicate(rng)
-    forms = {
+    forms: dict[str, Any] = {
         group: interleaved(_drawn(rng, own, slots), ())
         for group, own in groups.items()
         if group in _GROUPS

@@ -183,7 +183,10 @@ def _test(run: Run, control: Run | None) -> Iterator[str]:
     tests = list(run.tests(_TESTED))
     if control is not None:
         name = control.setting("trainer", "control") or control.name
-        tests += [(f"{name}: {policy}", *rest) for policy, *rest in control.tests(_TESTED)]
+        tests += [
+            (f"{name}: {policy}", sessions, cells)
+            for policy, sessions, cells in control.tests(_TESTED)
+        ]
     if not tests:
         return
     names = [name for name in _TESTED if any(name in cells for *_, cells in tests)]

@@ -106,7 +106,7 @@ class DecisionBackbone(nn.Module):
         starts = numbers.int().argmax(dim=1)
         offsets = torch.arange(width, device=ids.device)
         places = (starts[:, None] + offsets).clamp(max=ids.shape[1] - 1)
-        values = (ids.gather(1, places) - first).to(self.alone[0].weight.dtype)
+        values = (ids.gather(1, places) - first).to(next(self.alone.parameters()).dtype)
         values = values / (config.levels - 1) * 2.0 - 1.0
         values = values * (offsets < counts[:, None])
         memories = values[:, config.statement :].unflatten(1, (config.memories, config.pair))
@@ -118,6 +118,7 @@ class DecisionBackbone(nn.Module):
 class FixedHead(nn.Module):
     """Puts scores at the last places of the vocabulary; nothing in it is trained."""
 
+    weight: Tensor
     bias = None
     """None, as of a linear layer without one."""
 

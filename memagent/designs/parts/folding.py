@@ -42,13 +42,13 @@ class Fold(OnePrompt):
 async def ask_about_workspace(
     prompt: str, workspace: Workspace, places: tuple[int, ...], ctx: SlotContext
 ) -> JsonObject:
-    """Show the model some segments with their places; return its object, {} if unreadable."""
+    """Show the model some segments with their places; return its object, empty if unreadable."""
     loaded = load_prompt(prompt)
     lines = (f"({place}) {quoted(workspace.segments[place].text)}" for place in places)
     values = {"task": fence("task", [quoted(workspace.goal)]), "steps": fence("steps", lines)}
     reply = await ctx.call(Role.MANAGER, loaded.messages(**values), prompt_digest=loaded.digest)
     value = extract_json(reply.text).value
-    return value if isinstance(value, dict) else {}
+    return value if isinstance(value, JsonObject) else JsonObject(repeats=False)
 
 
 def all_but_last(workspace: Workspace, keep: int = 1) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from memagent.core.answers import Hit
 from memagent.core.records import Event, Fact, Granularity, TimeSpan, Trust, Turn
@@ -136,7 +136,7 @@ def hit_line(hit: Hit, *, version: bool = False) -> str:
     return f"[{name}] {notes}{quoted(hit.text)}"
 
 
-def _who(hit: Hit) -> dict[str, str | None]:
+def _who(hit: Hit) -> dict[str, Any]:
     by = hit.item.speaker if hit.item else ", ".join(hit.event.people) if hit.event else None
     about = hit.item.subject if hit.item else None
     return {"by": by, "about": about if about != by else None}

@@ -36,7 +36,7 @@ ENVIRONMENTS = {
     "crewai": (("crewai",), (f"{FOLDER}/test_crewai.py", PAGES)),
     "google-adk": (("google-adk",), (f"{FOLDER}/test_google_adk.py", PAGES)),
     "verifiers": (
-        ("verifiers", "gymnasium", "uv"),
+        ("verifiers>=0.4,<0.5", "gymnasium", "uv"),
         (f"{FOLDER}/test_verifiers.py", PAGES),
     ),
     "openenv": (("openenv-core", "gymnasium"), (f"{FOLDER}/test_openenv.py", PAGES)),

@@ -47,7 +47,7 @@ def light(*words: str | Path) -> subprocess.CompletedProcess[str]:
             [("steps = 2", "setps = 2")],
             "stage.0.setps: there is no such setting; did you mean steps?",
         ),
-        ([('size = "200k"', 'size = "3g"')], "model.size: input should be '200k', '500k'"),
+        ([('size = "200k"', 'size = "3g"')], "model.size: input should be 'decisions', '200k'"),
         (
             [("every = 1", "every = 0")],
             "validation.every: input should be greater than or equal to 1; it is 0",

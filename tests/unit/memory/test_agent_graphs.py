@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -54,10 +55,9 @@ def reply(request: ModelRequest) -> str:
         )
     if request.role is Role.MANAGER:
         return json.dumps({"ops": [{"op": "ADD", "fact": 0}]})
-    start = request.messages[-1].content.index("mem_")
-    return json.dumps(
-        {"answer": "Porto", "citations": [request.messages[-1].content[start : start + 24]]}
-    )
+    shown = re.search(r"mem_\d+", request.messages[-1].content)
+    assert shown is not None
+    return json.dumps({"answer": "Porto", "citations": [shown[0]]})
 
 
 def new_agent(model: Any = None, **changes: Any) -> AsyncAgent:

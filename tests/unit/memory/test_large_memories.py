@@ -14,7 +14,7 @@ import pytest
 from bank_kit import DIRECT, batch, fact
 from checkpoint_kit import ANA, History
 
-from memagent.core import slices
+from memagent.core import long_work
 from memagent.core.answers import AsOf, Query
 from memagent.core.errors import MemoryNotFound, StoreError
 from memagent.core.ops import Add, Delete
@@ -75,7 +75,7 @@ async def test_others_run_while_a_memory_is_replayed_indexed_and_read_as_of_the_
 ) -> None:
     journal = Counting()
     await filled(journal)
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    monkeypatch.setattr(long_work, "SLICE_S", 0.0)
     bank = MemoryBank(embedder=HashEmbedder(), scope=ANA, journal=journal)
     assert await turns_of_others(bank.sync()) >= ENTRIES
     assert await turns_of_others(bank.refresh()) >= 2 * ENTRIES
@@ -188,10 +188,10 @@ async def test_objects_are_freed_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> 
     class Thing:
         """Something that can be watched."""
 
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    monkeypatch.setattr(long_work, "SLICE_S", 0.0)
     things = [Thing() for _ in range(1_000)]
     watched = [weakref.ref(thing) for thing in things]
-    slices.let_go(things)
+    long_work.let_go(things)
     del things
     left = [sum(ref() is not None for ref in watched)]
     while left[-1]:

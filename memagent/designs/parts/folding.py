@@ -16,7 +16,7 @@ from memagent.designs.base import SlotContext
 from memagent.designs.prompting import OnePrompt, fence, load_prompt, quoted
 from memagent.replies.entries import MAX_FACT_CHARS, string_at
 from memagent.replies.json_answer import extract_json
-from memagent.replies.tolerant_json import JsonObject
+from memagent.replies.tolerant_json import JsonValue
 
 Choose = Callable[[Workspace], tuple[int, ...]]
 """Returns the places of the segments to fold now; () for none."""
@@ -41,14 +41,14 @@ class Fold(OnePrompt):
 
 async def ask_about_workspace(
     prompt: str, workspace: Workspace, places: tuple[int, ...], ctx: SlotContext
-) -> JsonObject:
-    """Show the model some segments with their places; return its object, empty if unreadable."""
+) -> dict[str, JsonValue]:
+    """Show the model some segments with their places; return its object, {} if unreadable."""
     loaded = load_prompt(prompt)
     lines = (f"({place}) {quoted(workspace.segments[place].text)}" for place in places)
     values = {"task": fence("task", [quoted(workspace.goal)]), "steps": fence("steps", lines)}
     reply = await ctx.call(Role.MANAGER, loaded.messages(**values), prompt_digest=loaded.digest)
     value = extract_json(reply.text).value
-    return value if isinstance(value, JsonObject) else JsonObject(repeats=False)
+    return value if isinstance(value, dict) else {}
 
 
 def all_but_last(workspace: Workspace, keep: int = 1) -> tuple[int, ...]:

@@ -145,11 +145,11 @@ HOSTILE += [
 @pytest.mark.parametrize("prefix", ["", '{"ops": [', '{"ops": [{"op": "ADD", "text": "', "["])
 def test_hostile_text_returns_quickly(prefix: str, unit: str) -> None:
     text = (prefix + unit * 8_192)[:8_192]
-    started = time.perf_counter()
+    started = time.process_time()
     parse_ops(text, facts=FACTS)
     parse_facts(text)
     parse_answer(text)
-    assert time.perf_counter() - started < 3 * 0.25
+    assert time.process_time() - started < 3 * 0.25
 
 
 @pytest.mark.parametrize("unit", ["[", '{"', '["\'"', '{"]{""', '"a":"', "[]", "```{"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from memagent.core.errors import ConfigError
 from memagent.plugins import load
@@ -83,6 +83,7 @@ def open_plugins(args: LoGoOptions) -> Plugins:
     return plugins
 
 
+@runtime_checkable
 class HasChecks(Protocol):
     """A technique that does not go with all settings."""
 
@@ -97,8 +98,8 @@ def check_plugins(plugins: Plugins, args: Any) -> None:
     Raises the `ConfigError` of the first that does not go with them.
     """
     for part in (*plugins.objectives.parts.values(), *plugins.selector.parts, plugins.source):
-        if (check := getattr(part, "check", None)) is not None:
-            check(args)
+        if isinstance(part, HasChecks):
+            part.check(args)
 
 
 class _Opener:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -23,7 +21,8 @@ from math import inf
 from pathlib import Path
 from time import monotonic
 
-ROOT = Path(__file__).resolve().parents[1]
+from framework_tests import ROOT, find_uv
+
 PAGE = ROOT / "docs" / "integrations" / "co-installation.md"
 PYTHON = "3.11"
 EXTRAS = ("mcp", "client", "service", "qdrant", "postgres")
@@ -132,8 +131,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the page")
     parser.add_argument("--quick", action="store_true", help="only whether the newest goes")
     parser.add_argument("--seconds", type=float, default=inf, help="begin none after so many")
-    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    pip = shutil.which("uv", path=beside) or f"{sys.executable} -m pip"
+    pip = find_uv() or f"{sys.executable} -m pip"
     parser.add_argument("--resolver", default=pip, help="uv, which is fast, or a pip to ask")
     chosen = parser.parse_args()
     resolver, began = chosen.resolver.split(), monotonic()

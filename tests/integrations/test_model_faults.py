@@ -260,8 +260,8 @@ with Agent("openai/m", path=":memory:", base_url=url, api_key="k") as agent:
     )
     assert done.returncode == 0, done.stderr
     wall_s, cpu_s = map(float, done.stdout.split())
-    assert wall_s < 3.0
-    assert cpu_s < 1.0
+    assert wall_s < 9.0  # a third attempt would wait longer than that
+    assert cpu_s < 3.0  # litellm alone takes longer to load
 
 
 def test_refused_connections_are_given_up_soon_and_a_wait_is_kept_within_the_budget() -> None:

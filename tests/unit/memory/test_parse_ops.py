@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -141,27 +142,34 @@ HOSTILE += [
 ]
 
 
+def least_seconds(work: Callable[[], object]) -> float:
+    """The least time of this thread in three runs, so that a busy machine does not count."""
+    times: list[float] = []
+    for _ in range(3):
+        started = time.thread_time()
+        work()
+        times.append(time.thread_time() - started)
+    return min(times)
+
+
 @pytest.mark.parametrize("unit", HOSTILE)
 @pytest.mark.parametrize("prefix", ["", '{"ops": [', '{"ops": [{"op": "ADD", "text": "', "["])
-def test_hostile_text_returns_quickly(prefix: str, unit: str) -> None:
-    text = (prefix + unit * 8_192)[:8_192]
-    started = time.process_time()
-    parse_ops(text, facts=FACTS)
-    parse_facts(text)
-    parse_answer(text)
-    assert time.process_time() - started < 3 * 0.25
+def test_hostile_text_is_read_in_proportion_to_its_length(prefix: str, unit: str) -> None:
+    def parse(text: str) -> None:
+        parse_ops(text, facts=FACTS)
+        parse_facts(text)
+        parse_answer(text)
+
+    text = prefix + unit * 8_192
+    short = least_seconds(lambda: parse(text[:1_024]))
+    assert least_seconds(lambda: parse(text[:8_192])) < 24 * max(short, 1e-3)
 
 
 @pytest.mark.parametrize("unit", ["[", '{"', '["\'"', '{"]{""', '"a":"', "[]", "```{"])
 def test_cost_grows_in_proportion_to_the_text(unit: str) -> None:
     def cost(chars: int) -> float:
         text = ('{"ops": [' + unit * chars)[:chars]
-        times: list[float] = []
-        for _ in range(3):
-            started = time.process_time()
-            extract_json(text)
-            times.append(time.process_time() - started)
-        return min(times)
+        return least_seconds(lambda: extract_json(text))
 
     assert cost(16_000) < 24 * max(
         cost(2_000), 2e-4

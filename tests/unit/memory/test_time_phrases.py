@@ -4,8 +4,6 @@ text, and never raise.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -500,25 +498,3 @@ def test_last_this_and_next_follow_each_other(day: date) -> None:
         assert last.precedes(this)
         assert this.precedes(following)
         assert last.granularity == this.granularity == following.granularity
-
-
-# --- speed -----------------------------------------------------------------------------------------------------------
-
-
-def best_ms(work: Callable[[], object]) -> float:
-    """Least time of five runs in milliseconds, so that a busy machine does not count."""
-    took: list[float] = []
-    for _ in range(5):
-        began = time.perf_counter()
-        work()
-        took.append(1_000 * (time.perf_counter() - began))
-    return min(took)
-
-
-def test_a_phrase_takes_at_most_two_milliseconds() -> None:
-    times = {
-        phrase: best_ms(lambda p=phrase, a=anchor: resolve_time(p, anchor=a))
-        for phrase, anchor, *_ in CASES
-    }
-    slowest = max(times, key=lambda phrase: times[phrase])
-    assert times[slowest] < 2.0, f"{slowest!r} took {times[slowest]:.2f} ms"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from memagent.core.answers import Hit, Relevance
+from memagent.core.long_work import Slices
 from memagent.core.records import Fact, NodeKind, Relation
 from memagent.designs.base import Related, RelateSettings, SlotContext
 from memagent.memory.bank import MemoryBank
@@ -48,17 +49,22 @@ async def relate(
     `settings.graph_cap` neighbours.
     """
     nearest = await ctx.bank.most_similar([fact.text for fact in facts], k=4 * settings.k)
-    fitting = [_fitting(fact, near, settings) for fact, near in zip(facts, nearest, strict=True)]
+    slices = Slices()
+    fitting: list[list[Candidate]] = []
+    for fact, near in zip(facts, nearest, strict=True):
+        fitting.append(_fitting(fact, near, settings))
+        await slices.rest()
     shown = _shared_cap(fitting, settings.cap)
     neighbours = _Neighbours(
         bank=ctx.bank,
         room=settings.graph_cap if settings.graph else 0,
         seen={hit.id for hits in shown for hit in hits},
     )
-    return tuple(
-        Related(fact=fact, hits=(*hits, *neighbours.of(fact, hits)))
-        for fact, hits in zip(facts, shown, strict=True)
-    )
+    related: list[Related] = []
+    for fact, hits in zip(facts, shown, strict=True):
+        related.append(Related(fact=fact, hits=(*hits, *neighbours.of(fact, hits))))
+        await slices.rest()
+    return tuple(related)
 
 
 def _fitting(fact: Fact, near: Iterable[Candidate], settings: RelateSettings) -> list[Candidate]:

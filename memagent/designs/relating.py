@@ -54,7 +54,11 @@ async def relate(
     for fact, near in zip(facts, nearest, strict=True):
         fitting.append(_fitting(fact, near, settings))
         await slices.rest()
-    shown = _shared_cap(fitting, settings.cap)
+    chosen = _shared_cap(fitting, settings.cap)
+    shown: list[list[Hit]] = []
+    for near in fitting:
+        shown.append([candidate.hit() for candidate in near if candidate.id in chosen])
+        await slices.rest()
     neighbours = _Neighbours(
         bank=ctx.bank,
         room=settings.graph_cap if settings.graph else 0,
@@ -79,8 +83,8 @@ def _fitting(fact: Fact, near: Iterable[Candidate], settings: RelateSettings) ->
     return list(islice(filter(fits, near), 2 * settings.k))
 
 
-def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> list[list[Hit]]:
-    """Cut every fact's hits so that at most `cap` distinct items remain.
+def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> set[str]:
+    """Return the ids of at most `cap` items that all facts' hits are cut to.
 
     Facts choose in rotation, best hits first.
     """
@@ -89,7 +93,7 @@ def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> list[list[Hi
         for near in ranked:
             if depth < len(near) and len(chosen) < cap:
                 chosen.add(near[depth].id)
-    return [[candidate.hit() for candidate in near if candidate.id in chosen] for near in ranked]
+    return chosen
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from memagent.designs.parts.learned.labels import ACTS, KINDS
+from memagent.designs.parts.learned.labels import ACTS, KINDS, SUBJECTS
 from memagent.designs.parts.learned.network import Network, pair_scores, softmax
 from memagent.designs.parts.learned.reading import Clause
 from memagent.designs.parts.learned.tokens import Floats
@@ -50,6 +50,10 @@ REPLACE_UNNAMED: Final = 0.6
 """The same where it does not name the old value."""
 PAIR_FEATURES: Final = COMPARED + 2 * len(ACTS) + 2 * len(KINDS)
 """Width of a row of features."""
+ALONE: Final = len(ACTS) + len(KINDS) + len(SUBJECTS) + 5
+"""Numbers of a statement without its memories."""
+WORTH: Final = "worth.weight"
+"""The weights of a head that only fitted heads have: whether a statement is worth keeping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,11 @@ def choose(network: Network, new: Side, memories: Sequence[Side]) -> Choice:
             logits[2 + 2 * place] = -np.inf
         elif named[place]:
             logits[2 + 2 * place] += NAMED
-    probabilities = softmax(logits)
-    same, replaced = probabilities[1::2], probabilities[2::2]
+    worth = unworthy(network, clause)
+    probabilities = softmax(np.append(logits, worth))
+    if probabilities[-1] == probabilities.max():
+        return Choice("skip", None, float(probabilities[-1]), "not worth keeping")
+    same, replaced = probabilities[1:-1:2], probabilities[2:-1:2]
     sums = (float(probabilities[0]), float(same.sum()), float(replaced.sum()))
     kept = Choice("add", None, sums[0])
     if sums[0] < max(sums) and sums[1] >= sums[2]:
@@ -115,6 +122,23 @@ def choose(network: Network, new: Side, memories: Sequence[Side]) -> Choice:
     if clause.act == "retract":
         return Choice("skip", None, sums[0], "takes back nothing that is known")
     return kept
+
+
+def unworthy(network: Network, clause: Clause) -> float:
+    """Return the logit that a statement is not worth keeping; -inf without that head."""
+    if WORTH not in network.weights:
+        return -np.inf
+    numbers = np.concatenate([alone(clause), clause.output.key])
+    return float(network.weights[WORTH][0] @ numbers + network.weights["worth.bias"][0])
+
+
+def alone(clause: Clause) -> Floats:
+    """Return the numbers (ALONE,) of a statement."""
+    value, old = clause.spans.get("value"), clause.spans.get("old")
+    output = clause.output
+    own = (clause.keep, ends(clause), value.p if value else -1.0, old.p if old else -1.0,
+           min(1.0, len(clause.words) / 32))  # fmt: skip
+    return np.concatenate([output.act, output.kind, output.subject, own]).astype(np.float32)
 
 
 def ends(clause: Clause) -> float:
@@ -187,7 +211,11 @@ def copies(network: Network, new: Side, gone: Side, memories: Sequence[Side]) ->
         place
         for place, memory in enumerate(memories)
         if (same[place] > 0 and value == _words(memory.clause, "value"))
-        or (replaced[place] > 0 and value <= memory.clause.words and _short(new.clause, memory.clause))
+        or (
+            replaced[place] > 0
+            and value <= memory.clause.words
+            and _short(new.clause, memory.clause)
+        )
     ]
 
 

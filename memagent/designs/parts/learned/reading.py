@@ -54,7 +54,7 @@ _GAP: Final = 3
 """Most words of a gap inside of a sentence that is filled."""
 _PARTS: Final = _ENDS | frozenset(",;:—–-()[]")
 """Signs that part clauses."""
-_QUOTES: Final = frozenset("\"“”„«»")
+_QUOTES: Final = frozenset('"“”„«»')
 _TITLE: Final = 9
 """Most words and signs from one quotation mark to the next, for what they hold to be one name."""
 _LEAST_WORDS: Final = 2
@@ -256,20 +256,22 @@ def _snapped(places: Sequence[tuple[int, int]], rows: TokenRows) -> list[tuple[i
             if words[after].text in _PARTS and words[after].text not in _ENDS:
                 break
             after += 1
-        short = after - first <= _SHORT and first > rows.context and wide
-        if short and wide[-1][1] >= first - 1 and words[first - 1].text == ",":
-            wide[-1] = (wide[-1][0], after)
-        elif wide and _cut_off(words, wide[-1], first):
+        if wide and _belongs(words, wide[-1], (first, after)):
             wide[-1] = (wide[-1][0], after)
         else:
             wide.append((first, after))
     return wide
 
 
-def _cut_off(words: Sequence[Word], before: tuple[int, int], first: int) -> bool:
-    """Say whether a few words and what follows them with no sign between are one clause."""
-    few = before[1] - before[0] < _SHORT
-    return few and before[1] == first and words[first - 1].text not in _PARTS
+def _belongs(words: Sequence[Word], before: tuple[int, int], own: tuple[int, int]) -> bool:
+    """Say whether a clause goes on with the one before it.
+
+    It is an appendix behind a comma, or no sign stands between it and a few words.
+    """
+    first, sign = own[0], words[own[0] - 1].text
+    if own[1] - first <= _SHORT and sign == "," and before[1] >= first - 1:
+        return True
+    return before[1] - before[0] < _SHORT and before[1] == first and sign not in _PARTS
 
 
 def _closed(marks: list[int], rows: TokenRows) -> list[int]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from memagent.async_agent import AsyncAgent
 from memagent.core.ops import Add, Delete, Update
 from memagent.core.records import MemoryItem, Session
 from memagent.core.snapshot import Commit, JournalRow
 from memagent.core.trials import Credit, TrialEnded
-from memagent.memory.bank import MemoryBank
 
 _USER = "user"
 """The actor of a direct edit."""
@@ -49,20 +48,16 @@ def wording(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
-async def read_corrections(bank: MemoryBank) -> tuple[list[Session], Corrections]:
-    """Return the sessions of a memory, oldest first, and what its user corrected."""
-    state = await bank.sync()
+async def read_corrections(agent: AsyncAgent) -> tuple[list[Session], Corrections]:
+    """Return the sessions of an agent's memory, oldest first, and what its user corrected."""
+    state = await agent.bank.sync()
     found = _Reader()
-    async for row in _rows(bank):
+    async for row in agent.bank.rows():
         found.take(row)
     sessions = sorted(
         state.sessions.values(), key=lambda own: (own.at.timestamp() if own.at else 0.0, own.id)
     )
     return [session for session in sessions if session.turns], found.corrections
-
-
-def _rows(bank: MemoryBank) -> AsyncIterator[JournalRow]:
-    return bank.rows()
 
 
 class _Reader:

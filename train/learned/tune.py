@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from memagent import AsyncAgent
+from memagent.async_agent import AsyncAgent
+from memagent.build import build_design
 from memagent.core.errors import ConfigError
 from memagent.core.records import Session
 from memagent.designs.base import SlotContext
-from memagent.designs.learned import DESIGN
 from memagent.designs.parts.learned.manager import LearnedManager, shipped_choice
 from memagent.designs.parts.learned.pairs import Choice, Side
-from memagent.memory.bank import MemoryBank
 from train.learned.corrections import Corrections, read_corrections, wording
 from train.learned.heads import (
     ADD,
@@ -93,14 +92,14 @@ def answer_of(choice: Choice) -> int:
     return 2 + 2 * choice.target + int(choice.replaces)
 
 
-async def tune(bank: MemoryBank, out: Path, *, seed: int = 0) -> dict[str, Any]:
+async def tune(agent: AsyncAgent, out: Path, *, seed: int = 0) -> dict[str, Any]:
     """Fit heads to the corrections in a memory and write them if they are no worse.
 
     Returns the counts, the agreement with held-out decisions before and after, and
     whether the heads were accepted. Raises `ConfigError` where there is too little to
     learn from.
     """
-    sessions, corrections = await read_corrections(bank)
+    sessions, corrections = await read_corrections(agent)
     teacher = await _heard(sessions, corrections)
     if len(teacher.corrected) < LEAST:
         raise ConfigError(
@@ -127,7 +126,8 @@ async def tune(bank: MemoryBank, out: Path, *, seed: int = 0) -> dict[str, Any]:
 async def _heard(sessions: Sequence[Session], corrections: Corrections) -> Teacher:
     """Let a private memory hear the sessions with the user's decisions."""
     teacher = Teacher(corrections, [], [])
-    design = replace(DESIGN, manager=LearnedManager(chooser=teacher))
+    design = build_design("learned", has_model=False)
+    design = replace(design, manager=LearnedManager(chooser=teacher))
     async with AsyncAgent(design=design, path=":memory:") as agent:
         for session in sessions:
             await agent.remember(session)

@@ -7,25 +7,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from memagent.agent_parts import scope_of
-from memagent.config import AgentSettings
+from memagent.async_agent import AsyncAgent
+from memagent.build import AgentSettings, build_model
 from memagent.core.errors import ConfigError
-from memagent.open_store import OpenStore
-from memagent.parts import build_model
 
 
 def tuned(store: Path, out: Path, *, user: str, seed: int) -> dict[str, Any]:
     """Fit heads to what a user corrected in a store. Raises `ConfigError`."""
     _need_torch()
-    from train.learned.tune import tune
-
     if not store.is_file():
         raise ConfigError(f"there is no store at {store}")
-    opened = OpenStore.open(path=store, read_only=True)
-    try:
-        return asyncio.run(tune(opened.bank(scope_of(user)), out, seed=seed))
-    finally:
-        opened.close()
+    return asyncio.run(_tuned(store, out, user=user, seed=seed))
+
+
+async def _tuned(store: Path, out: Path, *, user: str, seed: int) -> dict[str, Any]:
+    from train.learned.tune import tune
+
+    async with AsyncAgent(
+        path=store, user_id=user, design="verbatim", settings=AgentSettings(), read_only=True
+    ) as agent:
+        return await tune(agent, out, seed=seed)
 
 
 def distilled(

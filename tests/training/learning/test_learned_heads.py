@@ -113,8 +113,11 @@ def test_too_few_corrections_and_damaged_heads_are_refused(tmp_path: Path) -> No
         fitted(broken)
 
 
-def test_heads_learn_the_decisions_of_a_model_over_http(tmp_path: Path) -> None:
+def test_heads_learn_the_decisions_of_a_model_over_http(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The teacher keeps nothing of what was heard of others, and sometimes rambles."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
     asked: list[str] = []
 
     def reply(body: Any, index: int) -> Reply:

@@ -29,6 +29,8 @@ SURE_ACT: Final = 0.75
 """Least probability that a statement ends or changes something, for it to replace a memory."""
 LEAST_VALUE: Final = 0.6
 """Least probability of the value of a statement that replaces what it does not name."""
+NEAR: Final = 0.3
+"""Least likeness of the keys of a statement and a memory in whose place it is put."""
 ALIKE: Final = 0.7
 """Least likeness of the keys of two values of one thing, where the act is not sure."""
 _SINGLE: Final = ("state", "preference", "bond")
@@ -176,12 +178,18 @@ def _fits(new: Side, memory: Side) -> bool:
         return False
     value = one.spans.get("value")
     valued = value is not None and value.p >= LEAST_VALUE
+    key = float(one.output.key @ other.output.key)
     if ends(one) >= SURE_ACT:
         shared = set(tokenize(one.text)) & set(tokenize(other.text))
-        return len(shared) > 1 or valued
+        return key >= NEAR and (len(shared) > 1 or (valued and "value" in other.spans))
     single = one.kind in _SINGLE and other.kind in _SINGLE
-    alike = float(one.output.key @ other.output.key) >= ALIKE
-    return single and alike and valued and "value" in other.spans and new.subject == memory.subject
+    return (
+        single
+        and key >= ALIKE
+        and valued
+        and "value" in other.spans
+        and new.subject == memory.subject
+    )
 
 
 def _short(new: Clause, memory: Clause) -> bool:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from memagent.core.answers import Hit, Question
 from memagent.core.ops import Add, OpBatch
-from memagent.core.records import Fact, MemoryItem, Session, SourceRef, Turn
+from memagent.core.records import Fact, Session, SourceRef, Turn
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.retrieval.hybrid import TimedRetriever
 from memagent.designs.parts.rules.extractor import pieces
@@ -51,10 +51,10 @@ class NotesAndTurns:
             return notes
         heard = await _turns_of(ctx.bank)
         turns = await self.search(question, replace(ctx, bank=heard))
-        return list(_joined(notes, turns, ctx.bank))[: max(question.k, len(turns))]
+        return list(_joined(notes, turns))[: max(question.k, len(turns))]
 
 
-def _joined(notes: Sequence[Hit], turns: Sequence[Hit], bank: MemoryBank) -> Iterator[Hit]:
+def _joined(notes: Sequence[Hit], turns: Sequence[Hit]) -> Iterator[Hit]:
     """Yield the turns, the notes in their place; each note once."""
     by_turn: dict[str, list[Hit]] = {}
     for hit in notes:

@@ -65,11 +65,18 @@ class Heads(nn.Module):
         nn.init.zeros_(self.worth.weight)
         nn.init.constant_(self.worth.bias, _NOT_WORTH)
 
-    def logits(self, case: DecisionCase) -> Tensor:
-        """Return the logits (2 + 2N,) of the answers to a case."""
-        numbers = torch.from_numpy(case.numbers)
-        scores = self.pair(torch.from_numpy(case.features)).reshape(-1)
-        return torch.cat([torch.zeros(1), self.worth(numbers), scores])
+    def logits(self, cases: Sequence[DecisionCase]) -> Tensor:
+        """Return the logits (B, 2 + 2N) of the answers; -1e9 where there is no memory."""
+        widest = max(len(case.features) for case in cases)
+        features = np.zeros((len(cases), widest, PAIR_FEATURES), dtype=np.float32)
+        missing = np.ones((len(cases), widest), dtype=bool)
+        for place, case in enumerate(cases):
+            features[place, : len(case.features)] = case.features
+            missing[place, : len(case.features)] = False
+        scores = self.pair(torch.from_numpy(features))
+        scores = scores.masked_fill(torch.from_numpy(missing)[:, :, None], -1e9)
+        worth = self.worth(torch.from_numpy(np.stack([case.numbers for case in cases])))
+        return torch.cat([torch.zeros_like(worth), worth, scores.flatten(1)], dim=1)
 
 
 def decision_case(
@@ -87,8 +94,9 @@ def fit_heads(cases: Sequence[DecisionCase], *, seed: int = 0) -> Heads:
     first = [parameter.detach().clone() for parameter in heads.parameters()]
     optimiser = torch.optim.Adam(heads.parameters(), lr=1e-2)
     weights = torch.tensor([case.weight for case in cases])
+    answers = torch.tensor([case.answer for case in cases])
     for _ in range(_EPOCHS if cases else 0):
-        losses = torch.stack([_loss(heads, case) for case in cases])
+        losses = functional.cross_entropy(heads.logits(cases), answers, reduction="none")
         moved = [((now - then) ** 2).sum()
                  for now, then in zip(heads.parameters(), first, strict=True)]  # fmt: skip
         loss = (losses * weights).sum() / weights.sum() + _NEAR * torch.stack(moved).sum()
@@ -98,15 +106,13 @@ def fit_heads(cases: Sequence[DecisionCase], *, seed: int = 0) -> Heads:
     return heads.eval()
 
 
-def _loss(heads: Heads, case: DecisionCase) -> Tensor:
-    return functional.cross_entropy(heads.logits(case)[None], torch.tensor([case.answer]))
-
-
 @torch.no_grad()
 def agreement(heads: Heads, cases: Sequence[DecisionCase]) -> float:
     """Return the share of cases that the heads decide as they were decided; 1 for none."""
-    right = [int(heads.logits(case).argmax()) == case.answer for case in cases]
-    return sum(right) / len(right) if right else 1.0
+    if not cases:
+        return 1.0
+    said = heads.logits(cases).argmax(dim=1).tolist()
+    return sum(own == case.answer for own, case in zip(said, cases, strict=True)) / len(cases)
 
 
 def save_heads(path: Path, heads: Heads) -> None:

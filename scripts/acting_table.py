@@ -39,7 +39,7 @@ from memagent.testing import FunctionModel
 STREAMS: Final = ("procedures", "tiny_house", "tiny_shop", "schedule")
 LONG: Final = ("execution_horizon", "topic_switch", "hidden_rule")
 LEARNING: Final = ("exp_rag", "mem_rl", "case_bank", "aoi")
-WORKING: Final = ("mem1", "iter_research", "delethink", "memo", "hi_agent", "mem_act")
+WORKING: Final = ("mem1", "iter_research", "delethink", "memo", "hi_agent", "mem_act", "map", "rafa")
 PLAIN: Final = ("oracle", "random", "no memory", "full history")
 _STATEMENT: Final = re.compile(r"\w+ has number \d+|\w+ \w+ (?:lights up|stays dark)")
 COLUMNS: Final = ("success", "reward", "steps", "words", "memories", "rise")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from memagent.journal.backend import Backend, corrupt
 from memagent.journal.file_lock import FileLock
-from memagent.journal.schema_state import SchemaState, schema_state
+from memagent.journal.schema.state import SchemaState, schema_state
 from memagent.journal.writer import JournalWriter
 
 

@@ -24,7 +24,7 @@ from memagent.core.errors import InputError, StoreError, StoreUnavailable
 from memagent.journal.making import begin_with
 from memagent.journal.postgres.backend import PostgresBackend
 from memagent.journal.postgres.pool import pooled_engine
-from memagent.journal.revision import SETTING
+from memagent.journal.schema.revision import SETTING
 from memagent.service.data.tables import prepare_tables
 
 _CONNECTIONS: Final = 3

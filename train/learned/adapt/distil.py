@@ -21,8 +21,7 @@ from memagent.core.exchange import Message, ModelRequest, Role, Sampling, StepRe
 from memagent.designs.parts.learned.pairs import Side
 from memagent.designs.parts.learned.reading import shipped_reader
 from memagent.protocols import ChatModel
-from train.learned.dialogues import labelled_episodes
-from train.learned.heads import (
+from train.learned.adapt.heads import (
     ADD,
     SKIP,
     DecisionCase,
@@ -32,6 +31,7 @@ from train.learned.heads import (
     fit_heads,
     save_heads,
 )
+from train.learned.dialogues import labelled_episodes
 from train.learned.pairs import StatementCase, heard_statements
 
 MEMORIES: Final = 6

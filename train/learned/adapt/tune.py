@@ -20,8 +20,8 @@ from memagent.core.records import Session
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.learned.manager import LearnedManager, shipped_choice
 from memagent.designs.parts.learned.pairs import Choice, Side
-from train.learned.corrections import Corrections, read_corrections, wording
-from train.learned.heads import (
+from train.learned.adapt.corrections import Corrections, read_corrections, wording
+from train.learned.adapt.heads import (
     ADD,
     SKIP,
     DecisionCase,

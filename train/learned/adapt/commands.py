@@ -21,7 +21,7 @@ def tuned(store: Path, out: Path, *, user: str, seed: int) -> dict[str, Any]:
 
 
 async def _tuned(store: Path, out: Path, *, user: str, seed: int) -> dict[str, Any]:
-    from train.learned.tune import tune
+    from train.learned.adapt.tune import tune
 
     async with AsyncAgent(
         path=store, user_id=user, design="verbatim", settings=AgentSettings(), read_only=True
@@ -34,7 +34,7 @@ def distilled(
 ) -> dict[str, Any]:
     """Fit heads to the decisions of a model. Raises `ConfigError`."""
     _need_torch()
-    from train.learned.distil import distil
+    from train.learned.adapt.distil import distil
 
     teacher = build_model(model, AgentSettings(), base_url=base_url)
     if teacher is None:

@@ -24,10 +24,16 @@ from functools import partial
 from time import perf_counter
 from typing import Final, ParamSpec, TypeVar
 
+from memagent.core.snapshot import Commit, Entry, GraphDelta, Restored, SessionStored, TurnsAdded
+
 P = ParamSpec("P")
 T = TypeVar("T")
 SLICE_S: Final = 0.004
 """Longest time that long work keeps the event loop to itself."""
+LARGE: Final = 64
+"""Changes, or work like theirs, from which on a task takes longer than a slice."""
+LARGE_CHARS: Final = 50_000
+"""Characters of text from which on reading them takes longer than a slice."""
 NEVER: Final = 1_000_000_000
 """A threshold of the collector's oldest generation that is never reached."""
 _THREADS: Final = 2
@@ -58,6 +64,30 @@ async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     """Return what a pure function gives, computed in a thread; many calls wait in line."""
     call = partial(copy_context().run, function, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_pool(), call)
+
+
+def is_large(entries: Iterable[Entry]) -> bool:
+    """Tell whether entries take longer than a slice to encode or to apply."""
+    return sum(map(_changes, entries)) >= LARGE
+
+
+def _changes(entry: Entry) -> int:
+    """Return about how many changed items an entry is as much work as."""
+    match entry:
+        case Commit():
+            links = len(entry.ops) + len(entry.graph.nodes) + len(entry.graph.edges)
+            return max(1, len(entry.changes), links // 4)
+        case Restored():
+            links = len(entry.graph.nodes) + len(entry.graph.edges)
+            return max(1, len(entry.changes), links // 4)
+        case GraphDelta():
+            return max(1, (len(entry.nodes) + len(entry.edges)) // 4)
+        case SessionStored():
+            return max(1, sum(len(turn.text) for turn in entry.session.turns) // 4_000)
+        case TurnsAdded():
+            return max(1, sum(len(turn.text) for turn in entry.turns) // 4_000)
+        case _:
+            return 1
 
 
 def let_go(objects: Iterable[object]) -> None:

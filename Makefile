@@ -54,7 +54,7 @@ test-frameworks: $(VENV)/.dev
 	$(BIN)/python scripts/framework_tests.py --folder build/frameworks
 
 test-full: $(VENV)/.dev $(NODE_MODULES)
-	HYPOTHESIS_PROFILE=full MEMAGENT_KILL_CYCLES=200 $(BIN)/python -m pytest -m "full or not full" --timeout 3600 $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=full MEMAGENT_KILL_CYCLES=200 MEMAGENT_FUZZ_SCALE=4 $(BIN)/python -m pytest -m "full or not full" --timeout 3600 $(PYTEST_ARGS)
 
 QDRANT_COMPOSE := docker compose --file deploy/compose.qdrant.yaml
 

@@ -46,6 +46,7 @@ def pytest_collection_finish() -> None:
     """Leave all that collecting made out of every later garbage collection."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 

@@ -79,12 +79,12 @@ def test_no_file_mentions(pattern: str) -> None:
 
 @needs_checkout
 def test_nothing_is_pickled() -> None:
-    trees = {
-        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-        for path in MODULES
-    }
+    named = re.compile("|".join([*UNPICKLERS, "allow_pickle"]))
+    texts = {path: path.read_text(encoding="utf-8") for path in MODULES}
     assert [
-        place for place, tree in trees.items() if any(_pickles(node) for node in ast.walk(tree))
+        path.relative_to(ROOT).as_posix()
+        for path, text in texts.items()
+        if named.search(text) and any(map(_pickles, ast.walk(ast.parse(text))))
     ] == []
 
 

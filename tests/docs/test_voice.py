@@ -64,11 +64,13 @@ def openings(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, text[:60]
 
 
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """The syntax tree of each module."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
+
+
 @pytest.mark.parametrize("rule", [definitions, targets, openings], ids=lambda rule: rule.__name__)
-def test_the_code_speaks_plainly(rule: Rule) -> None:
-    broken = [
-        place
-        for path in MODULES
-        for place in places(path, rule(ast.parse(path.read_text(encoding="utf-8"))))
-    ]
+def test_the_code_speaks_plainly(rule: Rule, trees: dict[Path, ast.Module]) -> None:
+    broken = [place for path, tree in trees.items() for place in places(path, rule(tree))]
     assert broken == []

@@ -171,7 +171,7 @@ def test_full_prompts_are_answered_in_the_full_form() -> None:
     )
 
 
-def _of_states(**changes: object) -> list[Demonstration]:
+def _of_states(*, episodes: int = 20, **changes: object) -> list[Demonstration]:
     async def run() -> list[Demonstration]:
         env = synthetic(
             "tiny",
@@ -183,7 +183,7 @@ def _of_states(**changes: object) -> list[Demonstration]:
         async with open_agent(
             path=":memory:", design="memory_r2_brief", embedder="hashing", model=FunctionModel(str)
         ) as agent:
-            return await demonstrations(env, agent, indexes=range(20), **changes)  # type: ignore[arg-type]
+            return await demonstrations(env, agent, indexes=range(episodes), **changes)  # type: ignore[arg-type]
 
     return asyncio.run(run())
 
@@ -211,7 +211,12 @@ def test_guessed_answers_are_read_off_any_memory_shown_and_cite_it() -> None:
     right, guessed, some = (
         {
             (one.episode_id, one.messages[-1]["content"]): json.loads(one.reply)
-            for one in _of_states(noise=0.0, guess_answers=share, roles=frozenset((Role.ANSWERER,)))
+            for one in _of_states(
+                episodes=6,
+                noise=0.0,
+                guess_answers=share,
+                roles=frozenset((Role.ANSWERER,)),
+            )
         }
         for share in (0.0, 1.0, 0.4)
     )
@@ -235,7 +240,7 @@ def test_guesses_are_allowed_ops_and_as_many_as_asked_for() -> None:
     right, guessed, some = (
         [
             (one.episode_id, one.messages, op)
-            for one in _of_states(noise=0.0, guess=guess)
+            for one in _of_states(episodes=8, noise=0.0, guess=guess)
             if one.role is Role.MANAGER
             for op in json.loads(one.reply)["ops"]
         ]

@@ -415,7 +415,7 @@ def test_no_forged_call_shows_a_row_of_another_user(tmp_path: Path) -> None:
             return tuple(dice.choices(labels, k=dice.randint(1, 4)))
 
         shown = 0
-        for call in range(calls(3_000)):
+        for call in range(calls(750)):
             place, key = namespace(), dice.choice(keys)
             try:
                 match dice.randrange(12):
@@ -452,7 +452,7 @@ def test_no_forged_call_shows_a_row_of_another_user(tmp_path: Path) -> None:
             assert not any(
                 isinstance(row, SearchItem) and row.value.get("text") == SECRET for row in rows
             )
-        assert shown > 1_000, "calls must show something, or the run is vacuous"
+        assert shown > calls(250), "calls must show something, or the run is vacuous"
         assert {row.key: row.value for row in foreign.search((), limit=100)} == kept, (
             "nor changes one"
         )

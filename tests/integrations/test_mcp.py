@@ -238,7 +238,7 @@ async def test_no_forged_call_shows_or_changes_a_memory_of_another_user(tmp_path
         tools = Tools(client)
         told: dict[str, set[str]] = {}
         answered = 0
-        for _ in range(calls(2_000)):
+        for _ in range(calls(500)):
             extra = dice.choice(forged)
             one = dice.choice(ids)
             match dice.randrange(7):
@@ -272,7 +272,7 @@ async def test_no_forged_call_shows_or_changes_a_memory_of_another_user(tmp_path
                     answer = await tools("add", text=f"note {dice.random()}", **extra)
             assert SECRET not in json.dumps(answer)
             answered += isinstance(answer, dict)
-        assert answered > 500, "calls must get answers, or the run is vacuous"
+        assert answered > calls(125), "calls must get answers, or the run is vacuous"
         assert {name: len(words) for name, words in told.items()} == {
             "history": 1,
             "forget": 1,

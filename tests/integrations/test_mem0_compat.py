@@ -374,7 +374,7 @@ def test_no_forged_filter_shows_a_memory_of_another_owner(memory: Memory) -> Non
         {"memory": {"contains": "bo"}},
     ]
     shown = 0
-    for _ in range(calls(600)):
+    for _ in range(calls(150)):
         logic = dice.choice(["AND", "OR", "NOT"])
         wanted = {**ANA, logic: dice.choices(parts, k=dice.randint(1, 3))}
         rows = (
@@ -384,7 +384,7 @@ def test_no_forged_filter_shows_a_memory_of_another_owner(memory: Memory) -> Non
         )["results"]
         shown += len(rows)
         assert all(row["user_id"] == "ana" and "secret" not in row["memory"] for row in rows)
-    assert shown > 1_000
+    assert shown > calls(250)
 
 
 def test_configurations_open_a_memory_or_say_what_is_wrong(tmp_path: Path) -> None:

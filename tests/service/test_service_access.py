@@ -28,7 +28,7 @@ from memagent.journal.postgres.backend import PostgresBackend
 from memagent.service.binding import check_workers
 from memagent.service.serving import serve
 
-CALLS = calls(3_000)
+CALLS = calls(750)
 SECRETS = {"ann": "heliotrope", "bob": "chartreuse"}
 
 

@@ -10,7 +10,9 @@ import os
 import re
 import sys
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from places import ROOT
@@ -22,8 +24,14 @@ DOCUMENT = ROOT / "docs" / "openapi.json"
 CASES = int(os.environ.get("MEMAGENT_SCHEMATHESIS_CASES", "10000"))
 
 
+@lru_cache(maxsize=1)
+def served() -> dict[str, Any]:
+    """The document of the app, made once."""
+    return create_app().openapi()
+
+
 def written() -> str:
-    return json.dumps(create_app().openapi(), indent=1, sort_keys=True) + "\n"
+    return json.dumps(served(), indent=1, sort_keys=True) + "\n"
 
 
 def test_the_document_in_the_repository_is_the_one_served() -> None:
@@ -45,10 +53,7 @@ def test_pages_load_nothing_from_elsewhere() -> None:
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert http.get("/docs/style.css").headers["content-type"].startswith("text/css")
         assert http.get("/docs/try.js").headers["content-type"].startswith("text/javascript")
-        assert (
-            http.get("/openapi.json").json()["paths"].keys()
-            == create_app().openapi()["paths"].keys()
-        )
+        assert http.get("/openapi.json").json()["paths"].keys() == served()["paths"].keys()
         for path in ("/docs", "/v1/memories", "/v1/nowhere", "/healthz"):
             headers = http.get(path, headers={"X-Request-Id": "my-id"}).headers
             assert (
@@ -58,7 +63,7 @@ def test_pages_load_nothing_from_elsewhere() -> None:
             assert "content-security-policy" in headers
 
 
-@pytest.mark.parametrize(("database", "cases"), [("sqlite", 150), ("postgres", 80)])
+@pytest.mark.parametrize(("database", "cases"), [("sqlite", 80), ("postgres", 80)])
 def test_generated_requests_find_no_fault(
     database: str, cases: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -1,12 +1,20 @@
-"""Two processes that train together over gloo on the loopback interface."""
+"""Two processes that train together over gloo on the loopback interface.
+
+They are forked from one that has imported the trainer, which takes longer than a run.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from places import ROOT
 
@@ -14,7 +22,7 @@ from places import ROOT
 def launch(workload: str, *words: str | Path, ranks: int = 2, timeout: float = 560.0) -> list[str]:
     """Run a script of `tests/kits/workloads` on every rank and return what each printed.
 
-    The rank is its last argument. Fails the test when a rank fails.
+    The script calls `fork_ranks`. Fails the test when a rank fails.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -30,22 +38,50 @@ def launch(workload: str, *words: str | Path, ranks: int = 2, timeout: float = 5
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, str(ROOT / "tests/kits/workloads" / workload), *map(str, words)]
-    processes = [
-        subprocess.Popen(
-            [*command, str(rank)],
-            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        printed = [process.communicate(timeout=timeout) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * ranks, "\n".join(
-        errors[-3_000:] for _, errors in printed
-    )
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        process = subprocess.Popen([*command, name], env=shared, start_new_session=True)
+        try:
+            status = process.wait(timeout)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        printed = [
+            [(folder / f"{kind}{rank}").read_text(encoding="utf-8") for kind in ("out", "err")]
+            for rank in range(ranks)
+            if (folder / f"err{rank}").exists()
+        ]
+    assert status == 0 and len(printed) == ranks, "\n".join(err[-3_000:] for _, err in printed)
     return [out for out, _ in printed]
+
+
+def fork_ranks(main: Callable[[Path, int], None], place: Path, folder: Path) -> int:
+    """Run `main(place, rank)` in a process for each rank and return 0 if all ended well.
+
+    What a rank prints goes to files of the folder: outRANK, errRANK.
+    """
+    import train.run.trainer  # noqa: F401 - once for all ranks
+
+    children: list[int] = []
+    for rank in range(int(os.environ["WORLD_SIZE"])):
+        child = os.fork()
+        if child == 0:
+            os._exit(_rank(main, place, folder, rank))
+        children.append(child)
+    return max(abs(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) for child in children)
+
+
+def _rank(main: Callable[[Path, int], None], place: Path, folder: Path, rank: int) -> int:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+    for stream, kind in ((1, "out"), (2, "err")):
+        os.dup2(os.open(folder / f"{kind}{rank}", os.O_WRONLY | os.O_CREAT), stream)
+    try:
+        main(place, rank)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0

@@ -23,7 +23,7 @@ from training_run_kit import lines
 pytestmark = pytest.mark.timeout(900)
 FOLDER = ROOT / "examples" / "experiments"
 ARMS = ("terminal", "session_logo")
-TOKENS = 1_500
+TOKENS = 600
 WORDS = (
     *(
         "--size",

@@ -216,6 +216,8 @@ class ServiceSettings(Settings):
     """Most memories kept open; the one used longest ago is closed."""
     ingest_jobs: Annotated[int, Field(ge=1)] = 4
     """Sessions remembered at once."""
+    max_jobs: Annotated[int, Field(ge=1)] = 10_000
+    """Most jobs that wait or run in one worker; beyond it no session is taken in."""
     job_attempts: Annotated[int, Field(ge=1)] = 5
     """Tries of a job before it is given up; `POST /v1/jobs/{id}/retry` begins again."""
     job_days: Annotated[float, Field(gt=0)] = 30.0

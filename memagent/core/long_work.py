@@ -24,6 +24,8 @@ from functools import partial
 from time import perf_counter
 from typing import Final, ParamSpec, TypeVar
 
+from rpds import HashTrieMap
+
 from memagent.core.snapshot import Commit, Entry, GraphDelta, Restored, SessionStored, TurnsAdded
 
 P = ParamSpec("P")
@@ -39,6 +41,8 @@ NEVER: Final = 1_000_000_000
 _THREADS: Final = 2
 """More would only wait for the interpreter's lock, and the event loop with them."""
 _FREED_AT_ONCE: Final = 64
+_DEPTH: Final = 3
+"""Levels of objects with slots that are taken apart: a view, its parts, their columns."""
 _FREEING: Final[set[asyncio.Task[None]]] = set()
 """Tasks that free something; the loop itself holds them by weak references only."""
 _POOLS: Final[dict[int, ThreadPoolExecutor]] = {}
@@ -90,25 +94,65 @@ def _changes(entry: Entry) -> int:
             return 1
 
 
-def let_go(objects: Iterable[object]) -> None:
-    """Free objects in slices later, instead of all at once when their owner lets go.
+def let_go(*owners: object) -> None:
+    """Free large objects in slices later, instead of all at once when their owners let go.
 
-    Call it before the owner does. Without a running event loop it does nothing.
+    Call it before they do. Without a running event loop it does nothing.
     """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return
-    task = loop.create_task(_freed(list(objects)))
+    task = loop.create_task(_freed(list(owners)))
     _FREEING.add(task)
     task.add_done_callback(_FREEING.discard)
 
 
-async def _freed(objects: list[object]) -> None:
+async def _freed(owners: list[object]) -> None:
     slices = Slices()
-    while objects:
-        del objects[-_FREED_AT_ONCE:]
+    for _ in _pieces(owners):
         await slices.rest()
+
+
+def free(*owners: object) -> None:
+    """Free large objects in a thread so that others run meanwhile; the caller drops its own."""
+    for _ in _pieces(list(owners)):
+        pass
+
+
+def _pieces(owners: list[object]) -> Generator[None]:
+    """Free objects a few at a time; yield in between.
+
+    Each is taken apart while its parts live on, so that none frees many others at once.
+    """
+    left, done = [(owner, _DEPTH) for owner in owners], 0
+    owners.clear()
+    while left:
+        thing, depth = left.pop()
+        for part in _parts(thing, depth):
+            left.append((part, depth - 1))
+            done += 1
+            if not done % _FREED_AT_ONCE:
+                yield
+        done += 1
+        if not done % _FREED_AT_ONCE:
+            yield
+
+
+def _parts(thing: object, depth: int) -> Iterable[object]:
+    """Return the parts of a large container, or of an object with slots; else nothing."""
+    match thing:
+        case HashTrieMap() if len(thing) >= _FREED_AT_ONCE:  # pyright: ignore[reportUnknownArgumentType]
+            return thing.values()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        case dict() if len(thing) >= _FREED_AT_ONCE:  # pyright: ignore[reportUnknownArgumentType]
+            return list(thing.values())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        case list() | tuple() if depth > 0 or len(thing) >= _FREED_AT_ONCE:  # pyright: ignore[reportUnknownArgumentType]
+            return thing  # pyright: ignore[reportUnknownVariableType]
+        case _ if depth > 0:
+            names: tuple[str, ...] = vars(type(thing)).get("__slots__", ())
+            return (getattr(thing, name, None) for name in names)
+        case _:
+            return ()
 
 
 @contextmanager

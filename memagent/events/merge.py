@@ -97,12 +97,12 @@ def event_texts(event: Event) -> tuple[str, ...]:
 
 def open_events(graph: GraphState) -> list[Event]:
     """Return the graph's events that are not closed, by id."""
-    events = (
-        node
-        for node in graph.all_nodes()
-        if node.kind is NodeKind.EVENT and not node.closed and node.summary
-    )
-    return sorted(events, key=lambda event: event.id)
+    return sorted(filter(is_open_event, graph.all_nodes()), key=lambda event: event.id)
+
+
+def is_open_event(node: Event) -> bool:
+    """Tell whether a node of the graph is an event that is not closed."""
+    return node.kind is NodeKind.EVENT and not node.closed and bool(node.summary)
 
 
 def story_key(event: Event) -> StoryKey:

@@ -9,13 +9,13 @@ as deleted; which those are is asked of the bank (`bank.expired`).
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from memagent.core.answers import Filter
 from memagent.core.records import Event, MemoryItem, NodeKind, Relation
-from memagent.events.merge import open_events
+from memagent.events.merge import is_open_event, open_events
 from memagent.state.adjacency import event_as_item
 from memagent.state.fold import BankState
 from memagent.state.matching import matches
@@ -33,6 +33,20 @@ def events_in_sight(
         if not outdated(state, event, expired=expired)
         and (where is None or where.empty or _fits(state, event, where))
     }
+
+
+def events_behind(
+    state: BankState, after: str | None, *, expired: Container[str] = _NONE
+) -> Iterator[Event]:
+    """Yield the events that may be shown behind an id, in the order of their ids.
+
+    Only those that are asked for are looked at.
+    """
+    graph = state.graph
+    for node_id in sorted(key for key in graph.nodes if after is None or key > after):
+        node = graph.node(node_id)
+        if node is not None and is_open_event(node) and not outdated(state, node, expired=expired):
+            yield node
 
 
 def outdated(state: BankState, event: Event, *, expired: Container[str] = _NONE) -> bool:

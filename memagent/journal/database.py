@@ -137,9 +137,11 @@ class DatabaseJournal(OpenDatabase):
         while not complete:
             page = await asyncio.to_thread(self._reader.page, key, seq, rows=most)
             most = None
-            for row in page.rows:
-                yield row
             seq, complete = page.last_seq, page.complete
+            rows = list(reversed(page.rows))
+            del page  # each row is freed with its use, not all of them with the last
+            while rows:
+                yield rows.pop()
 
     async def head(self, scope: Scope) -> int:
         """Return the sequence of the last committed row; 0 when the scope is empty.

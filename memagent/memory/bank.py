@@ -19,7 +19,7 @@ from memagent.checkpoints.checkpoint import Projection
 from memagent.checkpoints.store import Checkpoints
 from memagent.core.answers import AsOf, Filter, Hit, Query
 from memagent.core.crash_points import reach
-from memagent.core.long_work import LARGE, Slices
+from memagent.core.long_work import LARGE, Slices, let_go
 from memagent.core.records import Scope
 from memagent.core.snapshot import MemorySnapshot
 from memagent.memory.log import MemoryLog
@@ -72,6 +72,8 @@ class PastViews:
 
     def clear(self) -> None:
         """Let all views go."""
+        for _, view in self._views:
+            let_go(view.state, view.view)
         self._views = ()
 
 
@@ -230,6 +232,8 @@ class IndexedLog(MemoryLog):
                 self._remote.changed(self._state.items)
 
     def _forget(self) -> None:
+        if len(self._view) >= _LARGE_PAST:
+            let_go(self._view)
         self._projector = Projector(self.embedder)  # the old one may hold a deleted checkpoint
         self._view, self._pending = IndexView(self._projector.arena), NOTHING
         self.past.clear()

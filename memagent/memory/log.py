@@ -20,7 +20,7 @@ from memagent.core.errors import (
     StoreReadOnly,
     VersionConflict,
 )
-from memagent.core.long_work import LARGE, Slices, aside
+from memagent.core.long_work import LARGE, Slices, aside, let_go
 from memagent.core.ops import OpBatch
 from memagent.core.records import ItemStats, Session, SourceRef
 from memagent.core.snapshot import (
@@ -135,10 +135,13 @@ class MemoryLog(LogReader):
                 state = await self.sync()
                 rows = [row async for row in self.rows()]
                 rewritten = await aside(make, state, rows)
+                let_go(rows)
+                del rows
                 try:
                     row = await self._rewrite(rewritten, state.seq, reason)
                 except VersionConflict:
                     continue
+                del state
                 self._begin_again()
                 await self.sync()
                 return row

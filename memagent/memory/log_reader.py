@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Final
 
-from rpds import HashTrieMap, HashTrieSet
+from rpds import HashTrieSet
 from rpds import List as PersistentList
 
 from memagent.core.errors import (
@@ -252,9 +252,8 @@ class LogReader:
 
     def _drop(self, before: BankState) -> None:
         """Drop earlier states and what was derived from them; they may say what is erased."""
-        if len(before.items) >= _REST and type(before.items) is HashTrieMap:
-            graph = before.graph
-            let_go((*before.items.values(), *before.sessions.values(), *graph.nodes.values()))
+        if len(before.items) >= _REST:
+            let_go(before)
         self._kept = ()
         self._origin = self._base
         self._forget()

@@ -126,8 +126,8 @@ async def import_bank(
         lambda: [_moved(row, seq - row.seq) for seq, row in enumerate(rows, present.seq + 1)]
     )
     await bank.replay(moved)
-    report = _report(path, len(rows), state)
-    let_go((*rows, *moved))
+    report = await aside(_report, path, len(rows), state)
+    let_go(rows, moved, state)
     return report
 
 
@@ -158,8 +158,10 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
         raise InputError(f"{path}: format {header.get('format')!r} is not {FORMAT!r}")
     if not isinstance(header.get("digest"), str):
         raise InputError(f"{path}, line 1: the header names no digest")
-    seal = hashlib.sha256("".join(line + "\n" for line in lines[:-1]).encode()).hexdigest()
-    if _seal(lines[-1]) != seal:
+    seal = hashlib.sha256()
+    for line in lines[:-1]:
+        seal.update(line.encode() + b"\n")
+    if _seal(lines[-1]) != seal.hexdigest():
         raise SnapshotMismatch(
             f"{path}: the file was cut short or altered (its seal does not fit its content); "
             "nothing was imported"

@@ -116,7 +116,7 @@ class Service:
         )
         attempts = self.settings.job_attempts
         runner = JobRunner(work, table, self.leases, self.metrics, attempts=attempts)
-        return Jobs(table, work, runner, self.leases, self.banks)
+        return Jobs(table, work, runner, self.leases, self.banks, most=self.settings.max_jobs)
 
     @property
     def has_model(self) -> bool:

@@ -95,7 +95,7 @@ async def library_error(request: Request, exc: Exception) -> Response:
     """Answer to an error of the library."""
     assert isinstance(exc, MemAgentError)
     problem = problem_of(exc, request_id=request_id_of(request))
-    if problem.status >= 500:
+    if problem.status >= 500 and problem.code != "overloaded":  # a refusal is no failure
         tell_failure(exc, request_id=problem.request_id)
     headers: dict[str, str] = {}
     wait_s = getattr(exc, "retry_after", None)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import httpx
 import pytest
 from service_kit import Served, serving
 
 from memagent.config import ServiceSettings
+from memagent.core.exchange import ModelRequest, ModelResponse
 from memagent.core.records import Scope
 
 QUICK = ServiceSettings(header_s=1.0, body_s=1.0, drain_s=1.0)
@@ -196,3 +201,70 @@ def test_one_memory_never_holds_more_than_its_share_of_the_places() -> None:
             assert other.status_code == 200
         assert http.post("/v1/search", json={"text": "tea"}).status_code == 200
         assert served.service.metrics.refused["memory"] == 1
+
+
+class Waiting:
+    """A model that answers once it is let."""
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        await asyncio.to_thread(self.let.wait, 60)
+        return ModelResponse(id="r", text='{"facts": []}')
+
+
+def session(number: int) -> dict[str, Any]:
+    """A session of one turn."""
+    turn = {"speaker": "Ana", "text": f"Parcel number {number} came in the morning"}
+    return {"id": f"s{number}", "turns": [turn]}
+
+
+def test_a_service_at_work_on_all_it_may_answers_503_and_goes_on_afterwards() -> None:
+    model = Waiting()
+    settings = PATIENT.model_copy(update={"max_in_flight": 2})
+    with (
+        serving(model=model, settings=settings, design="add_only") as served,
+        ThreadPoolExecutor(2) as pool,
+        served.http() as http,
+    ):
+
+        def remember(number: int) -> int:
+            with served.http() as own:
+                return own.post("/v1/sessions?wait=true", json=session(number)).status_code
+
+        at_work = [pool.submit(remember, number) for number in range(2)]
+        while served.service.metrics.in_flight < 2:
+            assert not any(work.done() for work in at_work)
+            time.sleep(0.01)
+        refused = http.post("/v1/search", json={"text": "tea"})
+        assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
+        assert refused.json()["retryable"] and refused.headers["retry-after"] == "1"
+        assert http.get("/healthz").status_code == 200
+        model.let.set()
+        assert [work.result(60) for work in at_work] == [200, 200]
+        assert http.post("/v1/search", json={"text": "tea"}).status_code == 200
+
+
+def test_a_full_queue_takes_no_further_session_and_stores_nothing_of_it() -> None:
+    model = Waiting()
+    settings = PATIENT.model_copy(update={"max_jobs": 2, "ingest_jobs": 1})
+    with (
+        serving(model=model, settings=settings, design="add_only") as served,
+        served.http() as http,
+    ):
+        taken = [http.post("/v1/sessions", json=session(number)) for number in range(2)]
+        assert [answer.status_code for answer in taken] == [202, 202]
+        refused = http.post("/v1/sessions", json=session(2))
+        assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
+        assert refused.json()["retryable"] and refused.headers["retry-after"] == "1"
+        assert http.post("/v1/sessions", json=session(1)).status_code == 202
+        assert http.post("/v1/search", json={"text": "tea"}).status_code == 200
+        model.let.set()
+        for answer in taken:
+            job = answer.json()
+            while job["state"] != "done":
+                assert job["state"] != "failed"
+                time.sleep(0.01)
+                job = http.get(f"/v1/jobs/{job['id']}").json()
+        assert http.post("/v1/sessions?wait=true", json=session(2)).json()["stored_turns"] == 1

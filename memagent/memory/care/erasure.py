@@ -16,7 +16,7 @@ from typing import Literal
 
 from memagent.core.crash_points import reach
 from memagent.core.errors import MemoryNotFound
-from memagent.core.long_work import aside
+from memagent.core.long_work import aside, free, let_go
 from memagent.core.reports import ErasureReceipt, Place
 from memagent.core.snapshot import Entry, JournalRow
 from memagent.memory.bank import MemoryBank
@@ -75,7 +75,10 @@ async def _erased(
         _replayed(rows, changes)
         return changes
 
-    first = await aside(chosen, bank.state, [row async for row in bank.rows()])
+    rows = [row async for row in bank.rows()]
+    first = await aside(chosen, bank.state, rows)
+    let_go(rows)
+    del rows
     needles = await aside(_needles, bank, first)
     before = await asyncio.to_thread(bank.search_files, needles)
     reach("redact.planned")
@@ -117,6 +120,7 @@ def _replayed(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> None:
     state = EMPTY_STATE
     for row in rows:
         state = apply(state, row.model_copy(update={"entry": changes.get(row.seq, row.entry)}))
+    free(state)
 
 
 def _needles(bank: MemoryBank, erasure: Erasure) -> list[bytes]:

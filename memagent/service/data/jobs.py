@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from memagent.client.faults import ServiceError
 from memagent.client.wire import Job, JobKind, JobState
 from memagent.core.errors import InputError, MemAgentError
 from memagent.core.records import Scope, Session, content_id
@@ -39,8 +40,17 @@ class Jobs:
     """Accepts jobs, starts them, and finds those that were left. Used from one event loop."""
 
     def __init__(
-        self, table: JobTable, work: JobWork, runner: JobRunner, leases: Leases, banks: Banks
+        self,
+        table: JobTable,
+        work: JobWork,
+        runner: JobRunner,
+        leases: Leases,
+        banks: Banks,
+        *,
+        most: int,
     ) -> None:
+        """Take no further sessions while `most` jobs wait or run here."""
+        self._most = most
         self.table, self.work = table, work
         self._runner, self._leases, self._banks = runner, leases, banks
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -53,7 +63,8 @@ class Jobs:
         """Store a session's turns and the job to remember them; both are durable on return.
 
         Returns the job and whether the session is new. `opened` is given the job before
-        the turns are stored. Raises `InputError` for a known session id with other turns.
+        the turns are stored. Raises `InputError` for a known session id with other turns
+        and `ServiceError` (`overloaded`) for a new one while too many jobs wait.
         """
         job_id = content_id("job", JobKind.INGEST.value, scope.key, session.id)
         try:
@@ -61,6 +72,8 @@ class Jobs:
                 known = session.id in (await agent.bank.sync()).sessions
                 if known:
                     await agent.bank.store_session(session)  # refuses other turns
+                elif len(self._tasks) >= self._most:
+                    raise _full()
                 job = await self._add(job_id, scope, JobKind.INGEST, session_id=session.id)
                 # of a session that was refused or erased since, it begins again
                 if job.state is JobState.FAILED or (job.state is JobState.DONE and not known):
@@ -213,3 +226,12 @@ class Jobs:
         error = None if task.cancelled() else task.exception()
         if error is not None:  # the database is away; `resume` finds the job when it is back
             _log.warning("job %s waits: %s", job_id, type(error).__name__)
+
+
+def _full() -> ServiceError:
+    return ServiceError(
+        "as many sessions wait to be remembered as may; nothing of this one was stored, "
+        "send it again in a second",
+        code="overloaded",
+        retryable=True,
+    )

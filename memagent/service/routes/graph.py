@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -15,9 +16,15 @@ from memagent.core.graph_document import GraphFormat
 from memagent.core.long_work import aside
 from memagent.core.records import Event, EventEdge, Id, NodeKind
 from memagent.core.reports import GraphStats
-from memagent.events.visibility import OutOfSight, events_in_sight
+from memagent.events.visibility import OutOfSight, events_behind
 from memagent.service.routes.memories import Reader, as_of_query
-from memagent.service.routes.responses import PageRequest, openapi_responses, page_of, record
+from memagent.service.routes.responses import (
+    PageRequest,
+    after_of,
+    openapi_responses,
+    page_from,
+    record,
+)
 from memagent.state.fold import BankState
 
 router = APIRouter(tags=["event graph"])
@@ -40,12 +47,12 @@ async def list_events(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
     """List the open events, by id."""
+    request = PageRequest("events", cursor, limit)
+    after = after_of(call, request)
     with call.agent() as agent:
         state = await agent.bank.sync()
-        events = await aside(_events, state, agent.bank.expired)
-    items, further = page_of(
-        call, events, PageRequest("events", cursor, limit), id_of=lambda event: event.id
-    )
+        events = await aside(_events, state, after, limit + 1, agent.bank.expired)
+    items, further = page_from(call, events, request, id_of=lambda event: event.id)
     return record(EventPage(items=tuple(items), next_cursor=further))
 
 
@@ -70,8 +77,10 @@ async def neighbors(event_id: Id, call: Reader) -> Response:
     return record(Neighbours(node=view[0], neighbours=tuple(near)))
 
 
-def _events(state: BankState, expired: Container[str]) -> list[Event]:
-    return list(events_in_sight(state, expired=expired).values())
+def _events(
+    state: BankState, after: str | None, count: int, expired: Container[str]
+) -> list[Event]:
+    return list(islice(events_behind(state, after, expired=expired), count))
 
 
 def neighbourhood(

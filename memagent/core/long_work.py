@@ -112,11 +112,29 @@ async def _freed(objects: list[object]) -> None:
 
 
 @contextmanager
+def frozen_heap() -> Generator[None]:
+    """Leave the objects that live now out of garbage collections meanwhile.
+
+    In a process that has frozen objects of its own nothing is frozen and nothing thawed:
+    Python can only thaw all of them.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextmanager
 def rare_collections(*, new_objects: int = 100_000) -> Generator[None]:
     """Collect garbage only after so many new objects.
 
-    Objects that live on entry are left out. On leaving, the old settings return, with
-    one collection of the rest.
+    Objects that live on entry are left out, unless the process has frozen objects of its
+    own: these stay frozen. On leaving, the old settings return, with one collection of the
+    rest.
 
     Blocks may nest; the inner ones change nothing, nor does a block in a process that
     serves, which collects young garbage only.
@@ -125,13 +143,12 @@ def rare_collections(*, new_objects: int = 100_000) -> Generator[None]:
     if before[0] >= new_objects or before[2] >= NEVER:
         yield
         return
-    gc.freeze()
     gc.set_threshold(new_objects, before[1], before[2])
     try:
-        yield
+        with frozen_heap():
+            yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
         gc.collect(1)
 
 

@@ -13,6 +13,9 @@
 #   make site         the documentation as a site in build/site
 #   make gpu-check    whether training works on the GPU here: bf16, adapters, one update, a table of batch widths
 #   make constraints  renew the pinned versions
+#   make lock         renew deploy/requirements.txt, the image's packages with their hashes
+#   make sbom         what the image installs, as CycloneDX, in build/memagent.cdx.json
+#   make audit        known vulnerabilities of what the image installs; asks the package index
 #   make clean        remove .venv, builds and caches
 
 PYTHON ?= python3
@@ -30,7 +33,7 @@ INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
 NODE_MODULES := clients/typescript/node_modules/.package-lock.json
 METADATA := pyproject.toml constraints.txt
 
-.PHONY: demo test test-fast coverage format test-full test-frameworks test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints
+.PHONY: demo test test-fast coverage format test-full test-frameworks test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints lock sbom audit
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -134,3 +137,14 @@ constraints:
 	PIP_CONSTRAINT= build/pins/bin/python -m pip install -qq hatchling editables '.[all,dev]'
 	$(PYTHON) scripts/freeze.py build/pins/bin/python > build/constraints.txt
 	mv build/constraints.txt constraints.txt
+
+lock: $(VENV)/.dev
+	$(BIN)/uv pip compile -q --no-header --no-annotate --generate-hashes --universal --python-version 3.11 \
+	  --extra service --extra postgres --extra qdrant --extra mcp -c constraints.txt pyproject.toml -o deploy/requirements.txt
+
+sbom: $(VENV)/.dev
+	mkdir -p build
+	$(BIN)/python scripts/sbom.py > build/memagent.cdx.json
+
+audit: $(VENV)/.dev
+	$(BIN)/uv tool run -q pip-audit --strict --disable-pip --require-hashes -r deploy/requirements.txt

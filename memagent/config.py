@@ -134,6 +134,10 @@ class ModelSettings(Settings):
     max_tokens: int | None = None
     max_usd: float | None = None
     """Hard budget of this agent; a call past it is not made."""
+    redact: bool = False
+    """Whether e-mail addresses, telephone, card, account and social security numbers are
+    replaced by placeholders before the model reads them, and put back in its replies.
+    """
     extra: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Passed to the provider as it is."""
 

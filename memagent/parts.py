@@ -191,7 +191,12 @@ def _configured(settings: ModelSettings) -> ChatModel:
     budget = settings.model_dump(include={"max_calls", "max_tokens", "max_usd"})
     if any(limit is not None for limit in budget.values()):
         model = BudgetedModel(model, **budget)
-    return RetryingModel(model, attempts=settings.attempts)
+    retrying = RetryingModel(model, attempts=settings.attempts)
+    if not settings.redact:
+        return retrying
+    from memagent.llm.redacting import RedactingModel
+
+    return RedactingModel(retrying)
 
 
 def _litellm(settings: ModelSettings) -> ChatModel:

@@ -120,7 +120,13 @@ async def finished(client: httpx.AsyncClient, job: str) -> None:
 
 
 async def worst_of(
-    client: httpx.AsyncClient, name: str, chars: int, make: Request, *, verbose: bool
+    client: httpx.AsyncClient,
+    name: str,
+    chars: int,
+    make: Request,
+    *,
+    every: int,
+    verbose: bool,
 ) -> dict[str, object]:
     """Send a request with each of the texts; return the one that held the loop longest."""
     worst: dict[str, object] = {"request": name, "ms": 0.0}
@@ -128,7 +134,7 @@ async def worst_of(
     for user in ("warm", "u"):
         (await client.post(f"/v1/{path}?user_id={user}", json=body)).raise_for_status()
     await asyncio.sleep(0.5)
-    for number, piece in enumerate(PIECES):
+    for number, piece in enumerate(PIECES[::every]):
         path, body = make(repeated(piece, chars))
         user = "u" if path in ("search", "context", "questions") else f"{name}{number}"
         sent = {"content": json.dumps(body).encode(), "headers": JSON}
@@ -175,7 +181,9 @@ async def _send_all(
             (await client.post("/v1/memories/batch?user_id=u", json=body)).raise_for_status()
         for name, (chars, make) in requests().items():
             if not options.only or any(word in name for word in options.only):
-                row = await worst_of(client, name, chars, make, verbose=options.verbose)
+                row = await worst_of(
+                    client, name, chars, make, every=options.every, verbose=options.verbose
+                )
                 print(json.dumps(row), flush=True)
                 rows.append(row)
 
@@ -186,6 +194,7 @@ def main() -> int:
     parser.add_argument("--limit-ms", type=float, default=50.0)
     parser.add_argument("--embedder", default="hashing")
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--every", type=int, default=1, help="send every n-th text only")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     rows = asyncio.run(measure(options))

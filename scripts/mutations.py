@@ -1,6 +1,7 @@
-"""Flip bits of a store, its write-ahead log, its notes and an export, and see what is served.
+"""Flip bits of a store, its log, notes, checkpoint and an export; see what is served.
 
-A mutation is *detected* if opening, reading, auditing or importing tells of it,
+A checkpoint is a cache, so there a mutation is detected if the journal is replayed.
+Otherwise a mutation is *detected* if opening, reading, auditing or importing tells of it,
 *harmless* if everything read is what was written, and *served* if something else is read
 without a word. Prints one line of JSON for each kind of file, and exits with 1 if
 anything was served.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import random
 import shutil
 import sys
@@ -22,6 +24,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from memagent.checkpoints.layered import LayeredMap
+from memagent.core.answers import Query
 from memagent.core.errors import MemAgentError
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, Scope, Session, SourceRef, Turn
@@ -30,8 +34,10 @@ from memagent.journal.proof.tips import Seal
 from memagent.journal.sqlite.journal import SqlJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.transfer import export_bank, import_bank
+from memagent.open_store import OpenStore
 
 SCOPES = tuple(Scope(user_id=name) for name in ("ann", "bob"))
+KINDS = ("journal", "log", "tips", "checkpoint", "archive")
 SEAL = Seal(key=b"the operator's secret")
 
 
@@ -101,24 +107,63 @@ def read_archive(path: Path, digest: str) -> str:
     return "harmless" if bank.state.digest() == digest else "served"
 
 
+class Checkpointed:
+    """A store with a checkpoint of a memory, opened again after each mutation of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._store = OpenStore.open(path=path, embedder="hashing")
+        self._answers = asyncio.run(self._made())
+
+    async def _made(self) -> tuple[str, str]:
+        bank = self._store.bank(SCOPES[0])
+        for number in range(10):
+            turn = Turn(id=f"t{number}", speaker="Ann", text=f"I bought {number} apples.")
+            await bank.store_session(Session(id=f"s{number}", turns=(turn,)))
+            fact = Fact(text=f"Ann bought {number} apples.", source_turn_ids=(turn.id,))
+            source = SourceRef(session_id=f"s{number}", chunk_index=0)
+            await bank.commit(OpBatch(accepted=(Add(fact=fact),)), source=source)
+        answers = await self._read(bank)
+        assert self._store.checkpoints is not None
+        self.file = self._store.checkpoints.save(bank)
+        self._whole = self.file.read_bytes()
+        return answers
+
+    async def _read(self, bank: MemoryBank) -> tuple[str, str]:
+        hits = await bank.search(Query(text="four apples"), k=5)
+        words = [item.model_dump_json() for item in bank.state.active()]
+        return bank.state.digest(), repr((hits, words))
+
+    def mutated(self, rng: random.Random) -> str:
+        """Mutate the checkpoint and say what became of the mutation."""
+        self.file.write_bytes(self._whole)
+        flipped(self.file, rng)
+        bank = self._store.bank(SCOPES[0])
+        if asyncio.run(self._read(bank)) != self._answers:
+            return "served"
+        return "harmless" if isinstance(bank.state.items, LayeredMap) else "detected"
+
+
 def main() -> int:
     """Run all mutations."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--flips", type=int, default=200, help="of each kind of file")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kinds", nargs="*", default=["journal", "log", "tips", "archive"])
+    parser.add_argument("--kinds", nargs="*", default=KINDS)
     options = parser.parse_args()
     rng, served = random.Random(options.seed), 0
+    logging.disable()  # a line for each checkpoint that is not used
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = asyncio.run(fill(folder))
         whole = MemoryBank(embedder=HashEmbedder(), scope=Scope(user_id="copy"))
         asyncio.run(import_bank(whole, folder / "ann.jsonl"))
         digest = whole.state.digest()
+        checkpointed = Checkpointed(folder / "checkpointed.db")
         kinds: dict[str, Callable[[Path], str]] = {
             "journal": lambda at: _stored(folder / "rest", "m.db", at, rng, rows, write=False),
             "log": lambda at: _stored(folder / "log", "m.db-wal", at, rng, rows, write=True),
             "tips": lambda at: _stored(folder / "rest", "m.db.tips", at, rng, rows, write=False),
+            "checkpoint": lambda _: checkpointed.mutated(rng),
             "archive": lambda at: _archive(folder / "ann.jsonl", at, rng, digest),
         }
         for kind in options.kinds:
@@ -127,7 +172,17 @@ def main() -> int:
                 counts[kinds[kind](folder / "work")] += 1
             served += counts["served"] + counts["crashed"]
             took = round(time.monotonic() - began, 1)
-            print(json.dumps({"kind": kind, "flips": options.flips, **counts, "s": took}))
+            print(
+                json.dumps(
+                    {
+                        "kind": kind,
+                        "seed": options.seed,
+                        "flips": options.flips,
+                        **counts,
+                        "s": took,
+                    }
+                )
+            )
             sys.stdout.flush()
     return int(served > 0)
 

@@ -108,6 +108,7 @@ class IndexedLog(MemoryLog):
         "_projector",
         "_remote",
         "_reranker",
+        "_unembedded",
         "_view",
         "past",
     )  # fmt: skip
@@ -139,6 +140,8 @@ class IndexedLog(MemoryLog):
         self._view = IndexView(self._projector.arena)
         self._expiry = NEVER_LOOKED
         self.past = PastViews()
+        self._unembedded: frozenset[str] = frozenset()
+        """Items that the embedder failed on; they are tried again when it works again."""
         self._indexing: asyncio.Lock | None = None
         """Held by the one task that indexes many items."""
         self._checkpoints = checkpoints
@@ -171,6 +174,10 @@ class IndexedLog(MemoryLog):
         before, self._expiry = self._expiry, self._expiry.at(self._state, self._clock())
         for item_id in self._expiry.since(before):
             self._pending = self._pending.insert(item_id)
+        if self._unembedded and self._projector.failure is None:
+            for item_id in self._unembedded:
+                self._pending = self._pending.insert(item_id)
+            self._unembedded = frozenset()
         if len(self._pending) < LARGE:
             await self._index()
         else:
@@ -194,8 +201,15 @@ class IndexedLog(MemoryLog):
                 self._view, state, pending, expired=self._expiry.ids
             )
             reach("refresh.caught_up")
+            if self._projector.failure is not None:
+                lacking = (at for at in pending if self._lacks_vector(state, at))
+                self._unembedded = self._unembedded.union(lacking)
             if self._pending is pending:
                 self._view, self._pending = view, NOTHING
+
+    def _lacks_vector(self, state: BankState, item_id: str) -> bool:
+        item = state.items.get(item_id)
+        return item is not None and self._projector.row_of(state, item) == NO_ROW
 
     async def settle(self) -> None:
         """Bring the networked index, if there is one, level with this memory.

@@ -47,6 +47,7 @@ from memagent.tracing.attributes import (
     result_figures,
     search_figures,
 )
+from memagent.tracing.masking import Mask
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -150,7 +151,13 @@ class _Live(Span):
 
     def content(self, make: Callable[[], Attributes]) -> None:
         if self.recording and self._otel.get_value(_CAPTURE, self._context):
-            self.put(make())
+            mask = Mask()
+            self.put(
+                {
+                    name: mask.masked(value) if isinstance(value, str) else value
+                    for name, value in make().items()
+                }
+            )
 
     def rename(self, name: str) -> None:
         self._span.update_name(name)

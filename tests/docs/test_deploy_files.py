@@ -491,3 +491,27 @@ def test_make_test_qdrant_says_what_is_missing(made: Any) -> None:
         and "start docker" in told
         and log == []
     )
+
+
+def test_every_package_of_the_image_is_held_to_hashes_and_to_our_pins() -> None:
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        import sbom
+    finally:
+        sys.path.pop(0)
+    locked = sbom.pins(sbom.LOCK.read_text(encoding="utf-8"))
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.split("==") for line in lines if "==" in line)
+    pinned = {name.lower().replace("_", "-"): version for name, version in pinned.items()}
+    assert {"fastapi", "uvicorn", "sqlalchemy", "pydantic", "mcp", "psycopg"} <= {
+        name for name, _, _ in locked
+    }
+    for name, version, digests in locked:
+        assert digests, name
+        assert pinned.get(name, version) == version, name
+    bill = sbom.bill(sbom.LOCK.read_text(encoding="utf-8"))
+    names = [part["name"] for part in bill["components"]]
+    assert names == [name for name, _, _ in locked] and len(set(names)) == len(names)
+    assert all(part["purl"].startswith("pkg:pypi/") for part in bill["components"])
+    licensed = [part for part in bill["components"] if "licenses" in part]
+    assert len(licensed) > len(names) / 3

@@ -331,6 +331,11 @@ def test_erasing_a_user_leaves_no_byte_of_theirs(tmp_path: Path) -> None:
         assert marker in http.get(f"/v1/jobs/{export['id']}/files/1", params=user).text
         receipt = _finished(http, http.post("/v1/users/gone/erase").json(), user)
         assert receipt["result"]["memories"][0]["items"] >= 1 and receipt["result"]["scrubbed"]
+        places = {place["name"]: place for place in receipt["result"]["places"]}
+        assert receipt["result"]["needles"] >= 3
+        assert {"memory.db", "memory.db-wal", "memory.service.db"} <= places.keys()
+        assert sum(place["found_before"] for place in places.values()) >= 3
+        assert not [place for place in places.values() if place["found_after"]]
         assert http.get("/v1/memories", params=user).json()["items"] == []
     left = [
         file

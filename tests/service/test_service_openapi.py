@@ -22,6 +22,7 @@ from memagent.service.app import create_app
 
 DOCUMENT = ROOT / "docs" / "openapi.json"
 CASES = int(os.environ.get("MEMAGENT_SCHEMATHESIS_CASES", "10000"))
+SEED = int(os.environ.get("MEMAGENT_SCHEMATHESIS_SEED", "1"))
 
 
 @lru_cache(maxsize=1)
@@ -126,7 +127,7 @@ def _probe(place: str, *, cases: int) -> None:
                 suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
             )
 
-            @seed(1)
+            @seed(SEED)
             @quick
             @given(case=operation.as_strategy(generation_mode=mode))
             def probe(case: schemathesis.Case) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -13,10 +14,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from crash_child import CrashServer
 from places import ROOT
 from typer.testing import CliRunner
 
 from memagent import Agent
+from memagent.core.crash_points import CRASH_POINTS
 from memagent.core.errors import MemAgentError
 
 OLDER = Path(__file__).parent / "older"
@@ -58,6 +61,34 @@ def test_everything_is_read_as_it_was_written(store: Path) -> None:
         agent.memory.add("Written by a later version")
         agent.memory.undo()
         assert agent.memory.snapshot().digest == facts["digest"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+def test_a_kill_while_an_older_store_is_opened_and_written_loses_nothing(
+    store: Path, tmp_path: Path
+) -> None:
+    """At each point the store is left as it was, or with what the killed process wrote."""
+    facts, killed = expected(store), 0
+    points = [name for name in CRASH_POINTS if not name.startswith("erase.")][::2]
+    untouched = Path(shutil.copytree(store, tmp_path / "untouched")) / "store.db"
+    with Agent(path=untouched, user_id="ana", embedder="hashing") as agent:
+        older = {session.id for session in agent.memory.sessions()}
+    with CrashServer("bank_workloads") as server:
+        for point in points:
+            path = Path(shutil.copytree(store, tmp_path / point)) / "store.db"
+            death = server.run("bank_workloads:remember_one", point=point, path=str(path))
+            assert not death.trace, death.trace
+            killed += death.killed
+            with Agent(path=path, user_id="ana", embedder="hashing") as agent:
+                sessions = {session.id: session for session in agent.memory.sessions()}
+                new = sessions.keys() - older
+                assert len(new) <= 1 and (new or death.killed), point
+                agent.resume()
+                for session_id in new:
+                    agent.memory.erase_session(session_id)
+                texts = [item.text for item in agent.memory.get_all()]
+                assert sorted(texts) == sorted(facts["texts"]), point
+    assert killed >= 4
 
 
 def test_an_older_export_is_imported(store: Path, tmp_path: Path) -> None:

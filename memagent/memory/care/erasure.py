@@ -141,6 +141,12 @@ def _needles(bank: MemoryBank, erasure: Erasure) -> list[bytes]:
     return sorted(needles)[:_MOST_NEEDLES]
 
 
+def needles_of_all(bank: MemoryBank) -> list[bytes]:
+    """Return the bytes to search for when a whole memory is erased."""
+    state = bank.state
+    return _needles(bank, Erasure(items=frozenset(state.items), turns=frozenset(state.turns)))
+
+
 def vector_bytes(bank: MemoryBank, ids: Iterable[str]) -> list[bytes]:
     """Return the vectors of memories as they are cached: little-endian float32."""
     state, arena = bank.state, bank.view.arena

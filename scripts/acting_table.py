@@ -3,11 +3,11 @@
 Arms: the oracle, random actions, the set's player without memory (of the stream, or of
 all but the last step of a long task) and with its whole history, and the designs.
 Designs that learn play the sets in which a stream has habits; designs that keep a
-workspace small play those in which a single task is long. Notes of the latter come from
-a scripted model that keeps two forms of statements word for word.
-A cell is kept in the JSON file, so a run that was stopped goes on.
+workspace small play those in which a single task is long. Models are scripts
+(`acting_notes.py`); the arms of a small trained policy are those of
+`trained_memory.py`. A cell is kept in the JSON file, so a run that was stopped goes on.
 
-    python scripts/acting_table.py --into docs/research/results/acting.json
+    python scripts/acting_table.py --into benchmarks/measured/acting.json
     python scripts/acting_table.py --page docs/research/acting.md
 """
 
@@ -16,55 +16,74 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Final
 
+from acting_notes import as_cases, noted, told
+
 from environments.acting.play import OraclePlayer, Player, RandomPlayer, play_task
 from environments.acting.task import TaskSet
 from memagent.build import open_agent
-from memagent.core.exchange import ModelRequest
 from memagent.core.records import MemoryItem
 from memagent.core.trials import Edit, Trial
 from memagent.core.workspace import Workspace, workspace_of
 from memagent.designs.base import MemoryDesign, SlotContext
 from memagent.designs.parts.folding import all_but_last
 from memagent.designs.verbatim import DESIGN as VERBATIM
+from memagent.embed.static import TABLE_FOLDER
+from memagent.embed.wordpiece import WordPiece
 from memagent.plugins import load
 from memagent.testing import FunctionModel
 
 STREAMS: Final = ("procedures", "tiny_house", "tiny_shop", "schedule")
 LONG: Final = ("execution_horizon", "topic_switch", "hidden_rule")
-LEARNING: Final = ("exp_rag", "mem_rl", "case_bank", "aoi")
-WORKING: Final = ("mem1", "iter_research", "delethink", "memo", "hi_agent", "mem_act")
+LEARNING: Final = ("exp_rag", "re_mem", "mem_rl", "case_bank", "ace", "mistake_notebook", "aoi",
+                   "mem_alpha", "semantic_cache")  # fmt: skip
+WORKING: Final = (
+    "mem1",
+    "iter_research",
+    "delethink",
+    "memo",
+    "hi_agent",
+    "mem_act",
+    "map",
+    "rafa",
+)
+TIDIED: Final = ("aoi", "ace", "mem_alpha")
 PLAIN: Final = ("oracle", "random", "no memory", "full history")
-_STATEMENT: Final = re.compile(r"\w+ has number \d+|\w+ \w+ (?:lights up|stays dark)")
-COLUMNS: Final = ("success", "reward", "steps", "words", "memories", "rise")
+COLUMNS: Final = ("success", "reward", "steps", "words", "tokens", "memories", "size", "rise")
+_PIECES: Final = WordPiece((TABLE_FOLDER / "vocab.txt").read_text("utf-8").split("\n"))
 
 
-def note(request: ModelRequest) -> str:
-    """Write a note that keeps the statements of two forms, and fold all but the last segment."""
-    shown = request.messages[-1].content.split("<steps>")[1]
-    places = [int(place) for place in re.findall(r"^\((\d+)\)", shown, re.MULTILINE)]
-    kept = dict.fromkeys(_STATEMENT.findall(shown))
-    return json.dumps({"folds": places[:-1], "text": "; ".join(kept) or "nothing yet"})
+@lru_cache(maxsize=50_000)
+def tokens_of(line: str) -> int:
+    """Count the tokens of a line by the word pieces that the package ships."""
+    return sum(len(_PIECES.pieces(word)) or 1 for word in _PIECES.words(line))
+
+
+def tokens_in(text: str) -> int:
+    """Count the tokens of a text."""
+    return sum(tokens_of(line) for line in text.split("\n"))
 
 
 @dataclass
 class Measured:
-    """A player that counts the words shown to it."""
+    """A player that counts the words and the tokens shown to it."""
 
     player: Player
-    words: list[int] = field(default_factory=list[int])
+    words: int = 0
+    tokens: int = 0
 
     async def act(self, task: Any, memories: Sequence[MemoryItem], trial: Trial) -> str | None:
         """Return the player's action."""
-        shown = workspace_of(trial).words + sum(len(item.text.split()) for item in memories)
-        self.words.append(shown)
-        return await self.player.act(task, memories, trial)
+        texts = [workspace_of(trial).prompt, *(item.text for item in memories)]
+        self.words += sum(len(text.split()) for text in texts)
+        self.tokens += sum(map(tokens_in, texts))
+        return await self.player.act(task, as_cases(memories), trial)
 
 
 async def last_step_only(workspace: Workspace, _: SlotContext, /) -> Edit | None:
@@ -90,27 +109,33 @@ async def played(name: str, arm: str, *, seed: int, count: int) -> dict[str, flo
     own: Player = tasks.player(seed)
     player = Measured({"oracle": OraclePlayer(), "random": RandomPlayer(seed)}.get(arm, own))
     design = design_of(arm, long=name in LONG)
-    size, trials = 0, list[Trial]()
+    trials, kept = list[Trial](), list[MemoryItem]()
     if design is None:
         trials = [await play_task(task, player) for task in stream]
     else:
-        model, k = FunctionModel(note), 200 if arm == "full history" else 40
+        model, k = FunctionModel(noted), 200 if arm == "full history" else 40
         async with open_agent(
             path=":memory:", embedder="hashing", design=design, model=model
         ) as agent:
             for task in stream:
                 trials.append(await play_task(task, player, agent=agent, k=k))
-                if arm == "aoi" and len(trials) % 20 == 0:
+                if arm == "mem_alpha":
+                    said = told(trials[-1])
+                    turn_id = f"t{len(trials)}:0"
+                    await agent.remember([{"id": turn_id, "name": "agent", "content": said}])
+                if arm in TIDIED and len(trials) % 20 == 0:
                     await agent.tidy()
-            size = len(await agent.memory.get_all(limit=None))
+            kept = await agent.memory.get_all(limit=None)
     won = [float(trial.outcome is not None and trial.outcome.good) for trial in trials]
     third = max(count // 3, 1)
     return {
         "success": fmean(won),
         "reward": fmean(trial.outcome.reward for trial in trials if trial.outcome),
         "steps": fmean(len(trial.steps) for trial in trials),
-        "words": sum(player.words) / count,
-        "memories": float(size),
+        "words": player.words / count,
+        "tokens": player.tokens / count,
+        "memories": float(len(kept)),
+        "size": float(sum(tokens_in(item.text) for item in kept)),
         "rise": fmean(won[-third:]) - fmean(won[:third]),
     }
 
@@ -139,7 +164,8 @@ def table(source: Path) -> str:
     known: dict[str, list[dict[str, float]]] = json.loads(source.read_text("utf-8"))
     lines: list[str] = []
     for name in (*STREAMS, *LONG):
-        lines += [f"## {name}", "", f"| arm | {' | '.join(COLUMNS)} |", "| --- " * 7 + "|"]
+        lines += [f"## {name}", "", f"| arm | {' | '.join(COLUMNS)} |"]
+        lines.append("| --- " * (1 + len(COLUMNS)) + "|")
         for arm in arms(name):
             rows = known.get(f"{name} / {arm}", [])
             if rows:
@@ -150,7 +176,9 @@ def table(source: Path) -> str:
 
 def _cell(rows: Sequence[dict[str, float]], column: str) -> str:
     values = [row[column] for row in rows]
-    digits = 0 if column in ("words", "memories") else 1 if column == "steps" else 2
+    digits = (
+        0 if column in ("words", "tokens", "memories", "size") else 1 if column == "steps" else 2
+    )
     spread = f" +- {stdev(values):.{digits}f}" if len(values) > 1 and column != "steps" else ""
     return f"{fmean(values):.{digits}f}{spread}"
 
@@ -158,7 +186,7 @@ def _cell(rows: Sequence[dict[str, float]], column: str) -> str:
 def main() -> int:
     """Measure, or print the tables of what was measured into a page."""
     parser = argparse.ArgumentParser(description="Table of designs and acting tasks.")
-    parser.add_argument("--into", type=Path, default=Path("docs/research/results/acting.json"))
+    parser.add_argument("--into", type=Path, default=Path("benchmarks/measured/acting.json"))
     parser.add_argument("--page", type=Path, help="Markdown page; its tables are replaced")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--tasks", type=int, default=60, help="tasks of a stream")

@@ -22,8 +22,8 @@ from memagent.core.exchange import ModelRequest
 from memagent.core.records import MemoryItem
 from memagent.core.trials import Credit, Trial, TrialStep
 from memagent.designs.experience import ace, mem_rl
-from memagent.designs.experience.case_bank import CaseScorer
-from memagent.designs.experience.mem_rl import ValueRetriever
+from memagent.designs.parts.case_scorer import CaseScorer
+from memagent.designs.parts.retrieval.valued import ValueRetriever
 from memagent.state.tokens import tokenize
 from memagent.testing import FunctionModel
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -77,8 +78,31 @@ def topic_switch(seed: int, count: int, *, pause: int = 12) -> list[TopicTask]:
     return talks
 
 
+def short_talks(seed: int, count: int, *, topics: int = 2, fillers: int = 4) -> list[TopicTask]:
+    """Return talks of a few turns, notes and fillers in any order; equal seeds give equal ones."""
+    rng = Random(f"short_talks {seed}")
+    talks: list[TopicTask] = []
+    for number in range(count):
+        chosen = rng.sample(TOPICS, topics)
+        values = dict(zip(chosen, rng.sample(range(1_000, 2_000), topics), strict=True))
+        turns = [
+            (f"let us note that the {topic} has number {value}", GO_ON)
+            for topic, value in values.items()
+        ]
+        turns += [(FILLER.format(topic=rng.choice(TOPICS)), GO_ON) for _ in range(fillers)]
+        rng.shuffle(turns)
+        turns += [(f"back to the {topic}: which was its number?", f"say {values[topic]}")
+                  for topic in rng.sample(chosen, topics)]  # fmt: skip
+        talks.append(TopicTask(f"short{seed}x{number}", turns))
+    return talks
+
+
+@dataclass(frozen=True, kw_only=True)
 class TopicPlayer:
     """Answers from the numbers that its workspace shows."""
+
+    window: int | None = None
+    """Words at the end of the workspace that it reads, as a model of short context does."""
 
     async def act(
         self,
@@ -91,7 +115,9 @@ class TopicPlayer:
         asked = re.match(r"back to the (\w+):", last)
         if asked is None:
             return GO_ON
-        shown = re.findall(rf"{asked[1]} has number (\d+)", workspace_of(trial).prompt)
+        words = workspace_of(trial).prompt.split()
+        read = " ".join(words if self.window is None else words[-self.window :])
+        shown = re.findall(rf"{asked[1]} has number (\d+)", read)
         return f"say {shown[-1]}" if shown else GO_ON
 
 

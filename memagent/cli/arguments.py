@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
 
+from pydantic import ValidationError
 from typer import Argument, BadParameter, Option
 
 import memagent
-from memagent.core.errors import InputError, MemoryNotFound
+from memagent.core.errors import InputError, MemoryNotFound, fault_in
+
+if TYPE_CHECKING:
+    from memagent.experience import OutcomeArguments
 
 _SHORTEST_PREFIX = 8
 T = TypeVar("T")
@@ -164,3 +169,22 @@ def parse_moment(text: str, *, option: str, end: bool = False) -> datetime:
 def parse_point(text: str, *, option: str, end: bool = True) -> datetime | int:
     """Return a journal sequence number (digits only), or a moment as `parse_moment` does."""
     return int(text) if text.strip().isdecimal() else parse_moment(text, option=option, end=end)
+
+
+def read_outcome(file: Path) -> OutcomeArguments:
+    """Read the optional parts of a trial's outcome. Raises `InputError` with the fault."""
+    from memagent.client.wire import TrialOutcome
+
+    try:
+        value: object = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as exc:
+        raise InputError(f"{file} cannot be read: {exc}") from exc
+    if not isinstance(value, dict) or "reward" in value:
+        raise InputError(f"{file}: an outcome is a JSON object; its reward is the argument REWARD")
+    told = cast("dict[str, object]", value)
+    try:
+        every = TrialOutcome.model_validate({**told, "reward": 0.0}).arguments()
+    except ValidationError as exc:
+        raise InputError(f"{file}: {fault_in(exc)}") from exc
+    named = {name: part for name, part in every.items() if name in told}
+    return cast("OutcomeArguments", cast("object", named))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from typer import Argument, Option
 
 import memagent
 from memagent.cli import views
-from memagent.cli.arguments import ItemId, exactly_one, find_id, parse_point
+from memagent.cli.arguments import ItemId, exactly_one, find_id, parse_point, read_outcome
 from memagent.cli.frame import Options, emit
 from memagent.cli.stores import opened, opened_memory, reading_memory
 from memagent.core.errors import InputError, StoreError
@@ -126,11 +127,21 @@ async def report(
     trial_id: Annotated[str, Argument(metavar="TRIAL", help="Id of the trial.")],
     reward: Annotated[float, Argument(metavar="REWARD", help="1 for done, 0 or less for failed.")],
     detail: Annotated[str, Option(metavar="TEXT", help="Why; no search reads it.")] = "",
+    outcome: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="JSON with success, steps, credit and edits, as REST takes them.",
+        ),
+    ] = None,
 ) -> None:
     """Report what came of a trial: its memories are counted, and the design may learn."""
+    rest = read_outcome(outcome) if outcome is not None else {}
+    if detail:
+        rest["detail"] = detail
     with opened(options, write=True, vectors=True) as store:
         agent = store.agent(options.scope, model=options.model)
-        learned = await agent.report(trial_id, reward, detail=detail)
+        learned = await agent.report(trial_id, reward, **rest)
     emit(options, learned, lambda: views.learned_view(learned))
 
 

@@ -14,93 +14,16 @@ turns of all that it stands for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from memagent.core.answers import Hit, Question
-from memagent.core.exchange import Role
-from memagent.core.ops import Delete, MemoryOp, OpLimits, Update
-from memagent.core.records import MemoryItem
+from memagent.core.ops import OpLimits
 from memagent.designs.add_only import AppendManager
-from memagent.designs.base import MemoryDesign, SlotContext
+from memagent.designs.base import MemoryDesign
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
-from memagent.designs.parts.lines import hit_line
+from memagent.designs.parts.dated_log import LogReflector, whole_log
 from memagent.designs.parts.model.extractor import ModelExtractor
 from memagent.designs.parts.trivial import no_indexer
-from memagent.designs.prompting import OnePrompt, fence, load_prompt
-from memagent.replies.entries import MAX_FACT_CHARS, ids_at, string_at
-from memagent.replies.json_answer import extract_json
-from memagent.state.matching import matches
-from memagent.state.tokens import tokenize
-
-
-async def whole_log(question: Question, ctx: SlotContext, /) -> list[Hit]:
-    """Return every entry in order of time, whatever the question and its k."""
-    expired, where = ctx.bank.expired, question.where
-    log = [item for item in entries(ctx) if item.id not in expired and matches(item, where)]
-    return [Hit(id=item.id, score=1.0, item=item) for item in log]
-
-
-def entries(ctx: SlotContext) -> list[MemoryItem]:
-    """Return the log in the order in which its turns were said, so that it grows at its end."""
-    turns = ctx.bank.state.turns
-
-    def place(item: MemoryItem) -> tuple[float, tuple[str, int]]:
-        heard = [turns[turn] for turn in item.source_turn_ids if turn in turns]
-        return item.said_at.timestamp() if item.said_at else 0.0, min(heard, default=("", 0))
-
-    return sorted(ctx.bank.state.active(), key=place)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reflector(OnePrompt):
-    """Condenses the older half of the log with one call, when it is too long."""
-
-    prompt: str = "condense"
-    share: float = 0.2
-    """Most words of the log, as a share of the dialogue's."""
-
-    async def __call__(self, budget: int | None, ctx: SlotContext, /) -> Sequence[MemoryOp]:
-        """Return an update for each new entry, and deletions of what it stands for."""
-        log, sessions = entries(ctx), ctx.bank.state.sessions.values()
-        heard = words(turn.said for session in sessions for turn in session.turns)
-        fits = words(item.text for item in log) <= self.share * heard
-        if len(log) < 2 or (fits and (budget is None or len(log) <= budget)):
-            return ()
-        older = {item.id: item for item in log[: (len(log) + 1) // 2]}
-        prompt = load_prompt(self.prompt)
-        lines = (hit_line(Hit(id=item.id, score=1.0, item=item)) for item in older.values())
-        reply = await ctx.call(
-            Role.MANAGER, prompt.messages(log=fence("log", lines)), prompt_digest=prompt.digest
-        )
-        ops: list[MemoryOp] = []
-        for text, named in condensed(reply.text):
-            joined = [older.pop(name) for name in dict.fromkeys(named) if name in older]
-            if joined:
-                turn_ids = dict.fromkeys(turn for item in joined for turn in item.source_turn_ids)
-                ops.append(Update(id=joined[0].id, text=text, source_turn_ids=tuple(turn_ids)))
-                ops += [Delete(id=item.id) for item in joined[1:]]
-        return ops
-
-
-def words(texts: Iterable[str]) -> int:
-    """Count the words of texts."""
-    return sum(len(tokenize(text, keep_stop_words=True)) for text in texts)
-
-
-def condensed(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Read the new entries of a reply, each with the ids it stands for; [] when unreadable."""
-    value = extract_json(text).value
-    listed = value.get("log") if isinstance(value, dict) else value
-    drafts = listed if isinstance(listed, list) else []
-    read = [
-        (string_at(entry, "text") or "", ids_at(entry, ("from",)))
-        for entry in drafts
-        if isinstance(entry, dict)
-    ]
-    return [(said.strip()[:MAX_FACT_CHARS], ids) for said, ids in read if said.strip()]
-
 
 DESIGN: Final[MemoryDesign] = replace(
     MEMORY_R2,
@@ -109,6 +32,6 @@ DESIGN: Final[MemoryDesign] = replace(
     manager=AppendManager(),
     indexer=no_indexer,
     retriever=whole_log,
-    keeper=Reflector(),
+    keeper=LogReflector(),
     limits=OpLimits(max_ops=2_000, allow=frozenset({"ADD", "NOOP"})),
 )

@@ -20,7 +20,7 @@ from memagent.core.answers import Question, SearchEvidence
 from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
-from memagent.core.trials import TrialStep
+from memagent.core.trials import Edit, TrialStep
 from memagent.memory.incoming import as_question
 from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.tracing import operation_span, records_content, result_figures
@@ -260,10 +260,14 @@ class MemoryTools:
         detail: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] = "",
         steps: tuple[TrialStep, ...] = (),
         credit: dict[str, float] | None = None,
+        edits: tuple[Edit, ...] = (),
     ) -> TrialReported:
-        """Report what came of a trial; `credit` names the reward of single memories."""
+        """Report what came of a trial.
+
+        `credit` names the reward of single memories, `edits` what left the workspace.
+        """
         learned = await self._agent().report(
-            trial_id, reward, detail=detail, steps=steps, credit=credit
+            trial_id, reward, detail=detail, steps=steps, credit=credit, edits=edits
         )
         lesson = learned.lesson
         return TrialReported(

@@ -33,3 +33,9 @@ def trials_after(
 def untaught(trials: Mapping[str, Trial]) -> Iterator[Trial]:
     """Yield the trials that ended and whose lesson nobody has taken or refused."""
     return (trial for trial in trials.values() if trial.outcome and not trial.taught)
+
+
+def failures(trials: Mapping[str, Trial]) -> list[Trial]:
+    """Return the trials that failed, oldest first, ties by id."""
+    failed = (trial for trial in trials.values() if trial.outcome and not trial.outcome.good)
+    return sorted(failed, key=lambda trial: (trial.at.timestamp() if trial.at else 0.0, trial.id))

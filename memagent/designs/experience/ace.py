@@ -12,14 +12,14 @@ items and raise no version, `tidy` drops bullets tagged harmful more often than 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from memagent.core.ops import Add, Delete, MemoryOp, OpLimits
-from memagent.core.records import Fact, ItemStats
+from memagent.core.ops import Add, OpLimits
+from memagent.core.records import Fact
 from memagent.core.trials import Trial
 from memagent.designs.base import Lesson, MemoryDesign, SlotContext
+from memagent.designs.parts.keeping import keep_helpful
 from memagent.designs.parts.lessons import KindRetriever, written_notes
 from memagent.designs.prompting import OnePrompt
 from memagent.designs.verbatim import DESIGN as VERBATIM
@@ -43,18 +43,6 @@ class Reflector(OnePrompt):
         )
         tags = ((note.id, f"tagged_{note.tag}", 1.0) for note in notes if note.id in shown)
         return Lesson(ops=ops, counts=tuple(tags), rejected=rejected)
-
-
-async def keep_helpful(budget: int | None, ctx: SlotContext, /) -> Sequence[MemoryOp]:  # noqa: ARG001 - interface
-    """Delete bullets that were tagged harmful more often than helpful."""
-    stats = ctx.bank.state.stats
-    balance = {
-        item.id: stats.get(item.id, ItemStats()).counters.get("tagged_helpful", 0.0)
-        - stats.get(item.id, ItemStats()).counters.get("tagged_harmful", 0.0)
-        for item in ctx.bank.state.active()
-        if item.kind == "bullet"
-    }
-    return [Delete(id=item_id) for item_id, worth in sorted(balance.items()) if worth < 0]
 
 
 DESIGN: Final[MemoryDesign] = replace(

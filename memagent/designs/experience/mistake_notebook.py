@@ -22,6 +22,7 @@ from memagent.designs.parts.lessons import KindRetriever, active_of, written_not
 from memagent.designs.prompting import OnePrompt
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.state.fold import folded
+from memagent.state.trials import failures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,22 +34,17 @@ class MistakeLearner(OnePrompt):
 
     async def __call__(self, trial: Trial, ctx: SlotContext, /) -> Lesson:
         """Return an ADD for a new subject and an UPDATE for a known one."""
-        trials = ctx.bank.state.trials.values()
-        failed = [each for each in trials if each.outcome and not each.outcome.good]
-        failed.sort(key=lambda each: (each.at.timestamp() if each.at else 0.0, each.id))
+        failed = failures(ctx.bank.state.trials)
         if trial not in failed or len(failed) % self.batch:
             return Lesson()
         known = {folded(item.subject or ""): item for item in active_of(ctx, "note")}
-        latest = failed[-self.batch :]
+        latest, cited = failed[-self.batch :], trial.turn_ids
         notes, rejected = await written_notes(self.prompt, latest, known.values(), ctx)
         ops: list[MemoryOp] = []
-        for note in notes:
-            old = known.get(folded(note.subject or ""))
-            cited = trial.turn_ids
-            if note.text and old is not None:
-                ops.append(Update(id=old.id, text=note.text, source_turn_ids=cited))
-            elif note.text and note.subject:
-                text, subject = note.text, note.subject
+        for text, subject in ((note.text, note.subject) for note in notes if note.text):
+            if (old := known.get(folded(subject or ""))) is not None:
+                ops.append(Update(id=old.id, text=text, source_turn_ids=cited))
+            elif subject:
                 fact = Fact(text=text, subject=subject, kind="note", source_turn_ids=cited)
                 ops.append(Add(fact=fact))
         return Lesson(ops=tuple(ops), rejected=rejected)

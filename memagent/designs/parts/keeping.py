@@ -54,3 +54,15 @@ def _worth(item: MemoryItem, ctx: SlotContext) -> tuple[float, int, float, str]:
     stats = ctx.bank.state.stats.get(item.id, ItemStats())
     said = item.said_at.timestamp() if item.said_at else 0.0
     return stats.q_value, stats.uses, said, item.id
+
+
+async def keep_helpful(budget: int | None, ctx: SlotContext, /) -> Sequence[MemoryOp]:  # noqa: ARG001 - interface
+    """Delete bullets of a playbook that were tagged harmful more often than helpful."""
+    stats = ctx.bank.state.stats
+    balance = {
+        item.id: stats.get(item.id, ItemStats()).counters.get("tagged_helpful", 0.0)
+        - stats.get(item.id, ItemStats()).counters.get("tagged_harmful", 0.0)
+        for item in ctx.bank.state.active()
+        if item.kind == "bullet"
+    }
+    return [Delete(id=item_id) for item_id, worth in sorted(balance.items()) if worth < 0]

@@ -40,7 +40,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Generator[Hub]:
             name = "/".join(self.path.split("/")[3:5])
             if "/preupload/" in self.path:
                 files = json.loads(body)["files"]
-                modes = [{"path": f["path"], "uploadMode": "regular"} for f in files]
+                modes = [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]
                 return self._send(200, {"files": modes})
             for line in body.decode().splitlines():
                 part = json.loads(line)

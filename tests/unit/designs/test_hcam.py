@@ -11,7 +11,8 @@ from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Filter, Question
 from memagent.core.records import Session, Turn
 from memagent.designs.base import MemoryDesign, SlotContext
-from memagent.designs.hcam import DESIGN, ChunkAttention, attention
+from memagent.designs.hcam import DESIGN
+from memagent.designs.parts.retrieval.chunks import ChunkAttention, attention
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.testing import FunctionModel

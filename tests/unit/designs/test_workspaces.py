@@ -23,7 +23,16 @@ from memagent.core.workspace import (
 )
 from memagent.designs.base import MemoryDesign, SlotContext
 from memagent.designs.experience.exp_rag import DESIGN as EXP_RAG
-from memagent.designs.working import delethink, hi_agent, iter_research, mem1, mem_act, memo
+from memagent.designs.working import (
+    delethink,
+    hi_agent,
+    iter_research,
+    map_plan,
+    mem1,
+    mem_act,
+    memo,
+    rafa,
+)
 from memagent.designs.working.delethink import CarryOver
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank
@@ -34,18 +43,23 @@ DESIGNS = {
     design.name: design
     for design in (
         mem1.DESIGN, iter_research.DESIGN, delethink.DESIGN, memo.DESIGN, hi_agent.DESIGN,
-        mem_act.DESIGN,
+        mem_act.DESIGN, map_plan.DESIGN, rafa.DESIGN,
     )
 }  # fmt: skip
-CONSTANT = ("mem1", "iter_research", "delethink", "mem_act")
+CONSTANT = ("mem1", "iter_research", "delethink", "mem_act", "map", "rafa")
 
 
 def keeping(request: ModelRequest) -> str:
-    """A note that keeps the numbers of four figures, and folds all but the last segment."""
+    """A note that keeps the numbers of four figures, and folds all but the last segment.
+
+    A stage is over when the last step brought such a number.
+    """
     steps = request.messages[-1].content.split("<steps>")[1]
     codes = dict.fromkeys(re.findall(r"code \d{4}", steps))
     places = [int(place) for place in re.findall(r"\((\d+)\)", steps)]
-    return json.dumps({"folds": places[:-1], "text": "; ".join(codes) or "nothing yet"})
+    text, over = "; ".join(codes) or "nothing yet", "code" in steps.strip().split("\n(")[-1]
+    parts = {"state": text, "known": text, "reached": over, "surprised": over}
+    return json.dumps({"folds": places[:-1], "text": text, **parts})
 
 
 def agent_with(design: MemoryDesign, model: Callable[[ModelRequest], str] = keeping) -> AsyncAgent:

@@ -1,0 +1,210 @@
+"""One step of experience from tasks that are acted in, with credit by segments.
+
+The agent's design edits the workspace through the policy (`mem_act`), and the player may
+ask the policy for actions. All runs of a task are one group; each run starts from the
+same memory. `ActingExperience` stands in the trainer where `Experience` stands for
+conversations, and gives the same `Step`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from time import perf_counter
+from typing import Any, Literal
+
+from environments.acting.play import Player, play_task
+from environments.acting.task import ActingTask
+from environments.records import Episode
+from memagent.async_agent import AsyncAgent
+from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role
+from memagent.core.records import MemoryItem, Session, Turn
+from memagent.core.snapshot import EMPTY
+from memagent.core.trials import Trial
+from memagent.core.workspace import workspace_of
+from memagent.protocols import ChatModel
+from train.credit.advantages import group_zscore, logo_advantages
+from train.credit.groups import CreditGroup, GroupKey, Member
+from train.credit.segments import segment_shares, segmented
+from train.credit.slots import Estimator
+from train.rollouts.allocation import SuccessHistory
+from train.rollouts.anchors import SessionSpread
+from train.rollouts.experience import EntropyReader, Step
+from train.sampling.policy import BoundPolicy, PolicyModel
+
+MakePlayer = Callable[[ChatModel], Player]
+"""Makes a player for one run; the model is the policy as that run sees it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyPlayer:
+    """Acts by the model: its reply to the workspace is the action."""
+
+    model: ChatModel
+    instructions: str = "Act: reply with the next action and nothing else."
+
+    async def act(
+        self,
+        task: Any,  # noqa: ARG002 - interface
+        memories: Sequence[MemoryItem],
+        trial: Trial,
+    ) -> str | None:
+        """Return the reply; None, which gives up, for an empty one."""
+        shown = [workspace_of(trial).prompt, *(f"memory: {item.text}" for item in memories)]
+        messages = (
+            Message(role="system", content=self.instructions),
+            Message(role="user", content="\n".join(shown)),
+        )
+        reply = await self.model.complete(ModelRequest(role=Role.ANSWERER, messages=messages))
+        return reply.text.strip() or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActedRun:
+    """One run of a task, with the policy's responses in their segments."""
+
+    trial: Trial
+    segments: tuple[tuple[ModelResponse, ...], ...]
+
+    @property
+    def reward(self) -> float:
+        """The reward of the trial."""
+        return self.trial.outcome.reward if self.trial.outcome is not None else 0.0
+
+
+@dataclass(kw_only=True)
+class _Watched:
+    """A player that notes how many calls its run had made before each action."""
+
+    player: Player
+    model: BoundPolicy
+    begun: list[int] = field(default_factory=list[int])
+
+    async def act(self, task: Any, memories: Sequence[MemoryItem], trial: Trial) -> str | None:
+        """Return the player's action."""
+        self.begun.append(len(self.model.calls))
+        return await self.player.act(task, memories, trial)
+
+    def generated(self) -> list[list[ModelResponse]]:
+        """Return the responses for each action, with those of the edit after it."""
+        ends = [*self.begun[1:], len(self.model.calls)]
+        said = [call.response for call in self.model.calls]
+        return [said[begin:end] for begin, end in zip(self.begun, ends, strict=True)]
+
+
+@dataclass(kw_only=True)
+class ActingExperience:
+    """Gathers steps from tasks: groups of runs, credited by segments."""
+
+    policy: PolicyModel
+    agent: AsyncAgent
+    """Its memory is where every run starts; nothing that a run stores stays."""
+    tasks: Mapping[str, ActingTask]
+    """By the id of the episode that stands for it (`task_episodes`)."""
+    player: MakePlayer
+    members: int = 8
+    """Runs of a task in a step."""
+    estimator: Estimator = group_zscore
+    seed: int = 0
+    control: Literal["", "random_reward"] = ""
+    """`random_reward` gives each run a reward drawn by chance."""
+    read_entropies: EntropyReader | None = None
+    spread: SessionSpread = field(default_factory=SessionSpread)
+    history: SuccessHistory = field(default_factory=SuccessHistory)
+
+    @property
+    def collector(self) -> ActingExperience:
+        """The part with `spread` and `history` that a checkpoint keeps."""
+        return self
+
+    async def gather(self, episodes: Sequence[Episode], *, step: int) -> Step:
+        """Play and credit the tasks of one step."""
+        began = perf_counter()
+        groups = [
+            await self.played(episode.id, key=f"{self.seed}/{step}/{place}")
+            for place, episode in enumerate(episodes)
+        ]
+        done = perf_counter()
+        made = self.credited(groups, [episode.id for episode in episodes], step=step)
+        seconds = {"rollout": done - began, "score": 0.0, "credit": perf_counter() - done}
+        return replace(made, seconds=seconds)
+
+    async def played(self, name: str, *, key: str) -> list[ActedRun]:
+        """Return the runs of one task; calls of all are batched."""
+        runs = (self._run(name, f"{key}/{member}") for member in range(self.members))
+        return list(await asyncio.gather(*runs))
+
+    async def _run(self, name: str, key: str) -> ActedRun:
+        with self.policy.participant():
+            model = self.policy.bound(key)
+            watched = _Watched(player=self.player(model), model=model)
+            agent = self.agent.at(EMPTY).with_model(model)
+            trial = await play_task(deepcopy(self.tasks[name]), watched, agent=agent)
+        return ActedRun(trial=trial, segments=tuple(segmented(trial, watched.generated())))
+
+    def credited(
+        self, groups: Sequence[Sequence[ActedRun]], names: Sequence[str], *, step: int
+    ) -> Step:
+        """Return the step of groups of runs: advantages by segment, the mean over segments."""
+        responses = [
+            response
+            for group in groups
+            for run in group
+            for segment in run.segments
+            for response in segment
+        ]
+        compared = tuple(
+            CreditGroup(
+                key=GroupKey(branch="global", role=Role.MANAGER, episode_id=f"{step}/{name}"),
+                members=tuple(
+                    self._member(run, f"{step}/{place}") for place, run in enumerate(group)
+                ),
+            )
+            for name, group in zip(names, groups, strict=True)
+        )
+        credit = logo_advantages(compared, estimator=self.estimator)
+        every = [segment for group in groups for run in group for segment in run.segments]
+        shares = segment_shares(every)
+        weighed = {key: value * shares[key] for key, value in credit.advantages.items()}
+        runs = [run for group in groups for run in group]
+        return Step(
+            credit=replace(credit, advantages=weighed),
+            traces={each.id: each.tokens for each in responses if each.tokens is not None},
+            roles=dict.fromkeys(weighed, Role.MANAGER),
+            groups=compared,
+            rollouts=(),
+            metrics={
+                "reward/mean": fmean(run.reward for run in runs) if runs else 0.0,
+                "segments": float(len(every)),
+                "edits/refused": float(
+                    sum(bool(edit.refused) for run in runs for edit in run.trial.edits)
+                ),
+            },
+            counted=len(every),
+            seconds={},
+        )
+
+    def _member(self, run: ActedRun, key: str) -> Member:
+        drawn = random.Random(f"{self.seed}/{key}/{run.trial.id}").random()
+        return Member(
+            reward=drawn if self.control == "random_reward" else run.reward,
+            response_ids=tuple(each.id for segment in run.segments for each in segment),
+            version=self.policy.version,
+        )
+
+
+def task_episodes(tasks: Mapping[str, ActingTask]) -> list[Episode]:
+    """Return an episode that stands for each task in the trainer's data, in their order."""
+    return [
+        Episode(
+            id=name,
+            sessions=(
+                Session(id=name, turns=(Turn(id=f"{name}:0", speaker="task", text=task.text),)),
+            ),
+        )
+        for name, task in tasks.items()
+    ]

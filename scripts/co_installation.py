@@ -126,10 +126,16 @@ def row_of(framework: str, resolver: Sequence[str]) -> tuple[str, bool]:
     return f"| {framework} | {alone} | {version} | {mcp} | {was} | {verdict} |", bool(pinned)
 
 
-def vllm_row(resolver: Sequence[str]) -> tuple[str, bool]:
-    """Return the versions that `memagent[train,vllm]` resolves to, and whether it does."""
+def vllm_row(resolver: Sequence[str], seconds: float) -> tuple[str, bool]:
+    """Return the versions that `memagent[train,vllm]` resolves to, and whether it does.
+
+    A resolver that takes longer says nothing.
+    """
     extras = [line for line in requirements(("train", "vllm")) if "memagent[" not in line]
-    found = resolved([*extras, *requirements(("dates",))], resolver)
+    try:
+        found = resolved([*extras, *requirements(("dates",))], resolver, seconds=seconds)
+    except subprocess.TimeoutExpired:
+        return "memagent[train,vllm]: not checked: out of time", True
     names = ("vllm", "transformers", "trl", "torch")
     versions = ", ".join(f"{name} {found[name]}" for name in names if name in found)
     return f"memagent[train,vllm]: {versions or 'cannot be resolved'}", "vllm" in found
@@ -150,7 +156,7 @@ def main() -> int:
         print("skipped: the package index cannot be reached")
         return 0
     if chosen.vllm:
-        line, good = vllm_row(resolver)
+        line, good = vllm_row(resolver, min(chosen.seconds, 3_600.0))
         print(line)
         return 0 if good else 1
     text = HEADER.format(extras=", ".join(f"`{extra}`" for extra in EXTRAS), python=PYTHON)

@@ -266,6 +266,29 @@ def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"guess": GUESS, "table": table, "rows": list(lines)}
 
 
+def table_of(found: Mapping[str, Any]) -> str:
+    """Return a summary's table in Markdown."""
+    lines = [
+        "| sessions | interference | measured (episodes) | reliability | "
+        + " | ".join(f"`{credit}`" for credit in CREDITS)
+        + " |",
+        "| --- | --- | --- | --- |" + " --- |" * len(CREDITS),
+    ]
+    for row in found["table"]:
+        cells = [
+            f"{row['sessions']}",
+            f"{row['interference']:g}",
+            f"{row['measured']} ({row['episodes']})",
+            f"{row['reliability']:.2f}",
+        ]
+        for credit in CREDITS:
+            r, interval = row[credit]["r"], row[credit]["interval"]
+            edges = " [{:.2f}, {:.2f}]".format(*interval) if interval else ""
+            cells.append("-" if r is None else f"{r:.2f}{edges}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _correlation(rows: Sequence[Mapping[str, Any]], credit: str) -> dict[str, Any]:
     """Return r over the measured sessions, no credit counting as 0, and its interval."""
     by_episode: dict[int, list[tuple[float, float]]] = {}
@@ -310,7 +333,9 @@ def main() -> None:
     args = flags.parse_args()
     lines = [json.loads(line) for line in args.out.open()] if args.out.exists() else []
     if args.summary:
-        args.summary.write_text(json.dumps(summary([r for r in lines if "effect" in r]), indent=1))
+        found = summary([row for row in lines if "effect" in row])
+        args.summary.write_text(json.dumps(found, indent=1) + "\n")
+        print(table_of(found))
         return
     done, began = {(r["sessions"], r["interference"], r["episode"]) for r in lines}, monotonic()
     args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@
     memagent-train init-model FOLDER       a tokenizer and a small model from scratch
     memagent-train warmup CONFIG.toml      the warm start alone
     memagent-train report RUN_DIR          one HTML page about a run
+    memagent-train push RUN_DIR NAME       its best model to a hub
     memagent-train tune STORE              heads of `learned` from a user's corrections
     memagent-train distil --model NAME     heads of `learned` from a model's decisions
 
@@ -165,6 +166,38 @@ def report(
         settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
         design = settings["agent"]["design"]
         _say(f'open it: Agent(model="hf:{folder / "best"}", design="{design}")')
+
+
+@app.command()
+def push(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="Name on the hub, `owner/model`.", show_default=False)
+    ],
+    public: Annotated[bool, typer.Option(help="Let everybody see a new model.")] = False,
+) -> None:
+    """Push the best model of a run to the Hugging Face hub.
+
+    It goes with its settings and summary. Log in with `hf auth login` first.
+    """
+    best = folder / "best"
+    if not best.is_dir():
+        raise ConfigError(f"{folder} holds no best model: the run has not ended")
+    try:
+        from httpx import HTTPError
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError as error:
+        raise ConfigError(f"{_MISSING} ({error})") from error
+    hub = HfApi()
+    try:
+        hub.create_repo(name, private=not public, exist_ok=True)
+        hub.upload_folder(repo_id=name, folder_path=best)
+        for note in ("settings.json", "summary.json"):
+            hub.upload_file(repo_id=name, path_or_fileobj=folder / note, path_in_repo=note)
+    except (HfHubHTTPError, HTTPError, ValueError, OSError) as error:
+        raise ConfigError(f"the hub did not take {name}: {error}") from error
+    _print({"model": name, "folder": str(best)})
 
 
 @app.command()

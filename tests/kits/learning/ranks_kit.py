@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from places import ROOT
 
@@ -85,3 +86,41 @@ def _rank(main: Callable[[Path, int], None], place: Path, folder: Path, rank: in
         sys.stdout.flush()
         sys.stderr.flush()
     return 0
+
+
+STEPS = 3
+
+
+def rank_settings(folder: Path, **changes: Any) -> dict[str, Any]:
+    """A run of seconds. One process plays one episode a step, unless changed."""
+    values: dict[str, Any] = {
+        "folder": str(folder),
+        "seed": 3,
+        "model": {"size": "200k", "context_tokens": 256},
+        "environment": {"episodes": 4, "turns": 2, "asks": ["now"], "friends": 0},
+        "trainer": {
+            "num_generations": 2,
+            "steps_per_generation": 2,
+            "gradient_accumulation_steps": 2,
+            "num_iterations": 1,
+            "reruns": 1,
+            # Each session that has a question of its own is rerun: few have, and a step
+            # plays two.
+            "local_probability": 1.0,
+            "learning_rate": 1e-3,
+            "beta": 0.0,
+            "max_completion_length": 8,
+            "save_steps": 1,
+            "control": "random_reward",
+            "report_to": [],
+            "use_cpu": True,
+            "bf16": False,
+        },
+        "stage": [{"sessions": 1, "steps": STEPS}],
+        "validation": {"every": 1, "episodes": 3, "test_episodes": 1, "test_last": True},
+    }
+    for name, change in changes.items():
+        values[name] = (
+            [values[name][0] | change] if name == "stage" else values.get(name, {}) | change
+        )
+    return values

@@ -10,17 +10,22 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 
 def main(plan: Path, rank: int) -> None:
-    """Run each entry of the plan: {name: {"settings": ..., "stop_at": step or null}}."""
+    """Run each entry of the plan: {name: {"settings": ..., "stop_at": step or null}}.
+
+    `late_s` lets each rank begin so many seconds later.
+    """
     from train.run.runs import train_run
     from train.settings.run import checked_run
 
     outcomes: dict[str, Any] = {}
     for name, entry in json.loads(plan.read_text(encoding="utf-8")).items():
         settings = checked_run(entry["settings"])
+        sleep(entry.get("late_s", {}).get(str(rank), 0.0))
         if entry.get("stop_at") is not None:
             with _stopped(entry["stop_at"]):
                 train_run(settings, say=lambda _: None)

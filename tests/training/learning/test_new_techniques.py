@@ -35,6 +35,7 @@ from train.techniques.sampling.gdro import Gdro
 from train.techniques.sampling.gdro_runs import spread_runs
 from train.techniques.sampling.replay import ReplayBuffer
 from train.techniques.sampling.seele import Seele
+from train.techniques.sampling.xrpo_runs import XrpoRuns, priority
 
 
 def _trace(length: int, logp: float = -1.0, version: int = 0) -> TokenTrace:
@@ -300,6 +301,34 @@ def test_gdro_s_runs_follow_the_spread_of_success_and_keep_the_budget() -> None:
     assert spread_runs([1.0, 0.5], budget=8) == [2, 6]
     assert sum(spread_runs([0.0, 0.0, 0.0], budget=7)) == 7
     assert spread_runs([], budget=0) == []
+
+
+def test_xrpo_s_runs_go_where_the_interval_shrinks_most() -> None:
+    by_hand = 2.0 * 0.5 * (1 / 2 - 1 / math.sqrt(5)) + 0.1 * math.sqrt(math.log(1 + 9) / 4)
+    assert priority(0.5, 4.0, 9.0, z=2.0, explore=0.1) == pytest.approx(by_hand)
+    history = SuccessHistory(decay=1.0)
+    history.see("open", [1.0, 0.0] * 4)
+    history.see("settled", [1.0] * 8)
+    history.see("well known", [1.0, 0.0] * 40)
+    names = ["open", "settled", "well known"]
+    numbers = XrpoRuns(explore=0.0).plan(names, each=6, history=history, draws=random.Random(0))
+    assert sum(numbers) == 18
+    assert numbers[0] > numbers[1] > numbers[2] == 2
+    assert XrpoRuns().plan(["a"], each=1, history=history, draws=random.Random(0)) == [1]
+
+
+def test_xrpo_s_runs_starve_no_group_and_prefer_none_with_random_rewards() -> None:
+    draws, given = random.Random(3), [0, 0, 0]
+    history = SuccessHistory(decay=0.9)
+    for version in range(120):
+        history.version = version
+        names = ["a", "b", "c"]
+        numbers = XrpoRuns().plan(names, each=4, history=history, draws=draws)
+        assert min(numbers) >= 2
+        for place, (name, number) in enumerate(zip(names, numbers, strict=True)):
+            history.see(name, [float(draws.random() < 0.5) for _ in range(number)])
+            given[place] += number
+    assert max(given) - min(given) < 0.1 * sum(given)
 
 
 def test_seele_meets_success_with_hints() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks_kit import launch
+from ranks_kit import STEPS, launch, rank_settings
 from training_run_kit import lines
 
 from memagent.core.errors import ConfigError
@@ -17,43 +17,6 @@ from train.run.stages import stage_config
 from train.settings.run import checked_run
 
 pytestmark = pytest.mark.timeout(600)
-
-STEPS = 3
-
-
-def _settings(folder: Path, **changes: Any) -> dict[str, Any]:
-    """A run of seconds. One process plays one episode a step, unless changed."""
-    values: dict[str, Any] = {
-        "folder": str(folder),
-        "seed": 3,
-        "model": {"size": "200k", "context_tokens": 256},
-        "environment": {"episodes": 4, "turns": 2, "asks": ["now"], "friends": 0},
-        "trainer": {
-            "num_generations": 2,
-            "steps_per_generation": 2,
-            "gradient_accumulation_steps": 2,
-            "num_iterations": 1,
-            "reruns": 1,
-            # Each session that has a question of its own is rerun: few have, and a step
-            # plays two.
-            "local_probability": 1.0,
-            "learning_rate": 1e-3,
-            "beta": 0.0,
-            "max_completion_length": 8,
-            "save_steps": 1,
-            "control": "random_reward",
-            "report_to": [],
-            "use_cpu": True,
-            "bf16": False,
-        },
-        "stage": [{"sessions": 1, "steps": STEPS}],
-        "validation": {"every": 1, "episodes": 3, "test_episodes": 1, "test_last": True},
-    }
-    for name, change in changes.items():
-        values[name] = (
-            [values[name][0] | change] if name == "stage" else values.get(name, {}) | change
-        )
-    return values
 
 
 @pytest.fixture(scope="module")
@@ -72,18 +35,18 @@ def outcomes(folder: Path) -> dict[str, Any]:
         "gradient_checkpointing": True,
     }
     plan = {
-        "fresh": {"settings": _settings(folder / "fresh")},
-        "patience": {"settings": _settings(folder / "patience", stage={"patience": 1})},
-        "gate": {"settings": _settings(folder / "gate", stage={"gate": {"f1": 0.0}})},
-        "tokens": {"settings": _settings(folder / "tokens", stage={"tokens": 1})},
-        "stopped": {"settings": _settings(folder / "stopped"), "stop_at": 2},
+        "fresh": {"settings": rank_settings(folder / "fresh")},
+        "patience": {"settings": rank_settings(folder / "patience", stage={"patience": 1})},
+        "gate": {"settings": rank_settings(folder / "gate", stage={"gate": {"f1": 0.0}})},
+        "tokens": {"settings": rank_settings(folder / "tokens", stage={"tokens": 1})},
+        "stopped": {"settings": rank_settings(folder / "stopped"), "stop_at": 2},
         "adapters": {
-            "settings": _settings(
+            "settings": rank_settings(
                 folder / "adapters", model=adapters, trainer=both, stage={"steps": 2}
             )
         },
         "warm": {
-            "settings": _settings(
+            "settings": rank_settings(
                 folder / "warm",
                 warmup={"episodes": 4, "sessions": 1, "epochs": 1, "batch_rows": 4},
                 stage={"steps": 1},
@@ -123,7 +86,7 @@ def test_the_first_step_is_that_of_one_process_with_both_shares(
     del outcomes
     from train.run.runs import train_run
 
-    alone = _settings(folder / "alone", trainer={"per_device_train_batch_size": 2})
+    alone = rank_settings(folder / "alone", trainer={"per_device_train_batch_size": 2})
     alone["stage"][0]["steps"] = 1
     train_run(checked_run(alone), say=lambda _: None)
     (one,) = lines(folder / "alone" / "stage0" / "steps.jsonl")
@@ -163,7 +126,7 @@ def test_two_processes_warm_up_together(outcomes: dict[str, Any], folder: Path) 
 def test_split_weights_are_refused_before_anything_is_played(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str
 ) -> None:
-    settings = checked_run(_settings(tmp_path / "run"))
+    settings = checked_run(rank_settings(tmp_path / "run"))
     monkeypatch.setenv(flag, "true")
     with pytest.raises(ConfigError, match="is not supported: processes play different"):
         stage_config(settings, settings.stage[0], tmp_path)

@@ -4,8 +4,7 @@
     A+ = A + min(max(bonus * (1 - novelty), 0), cap * A)          for successes
 
 A right answer that the policy found unlikely is worth more than one it gives anyway.
-Left out: the paper's spread of rollouts by expected gain (see `allocation`) and its
-examples in the prompt.
+The paper's spread of rollouts is `xrpo_runs`; its examples in the prompt are left out.
 
 Shapes: G members of a group.
 """

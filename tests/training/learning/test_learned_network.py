@@ -15,6 +15,7 @@ from environments.worlds.language.spec import FORMS
 from memagent.designs.parts.learned.labels import ACTS, KINDS, ROLES, SUBJECTS
 from memagent.designs.parts.learned.network import open_network, read_clause, read_tokens, softmax
 from memagent.designs.parts.learned.reading import Reader
+from train.learned.__main__ import fit_weights
 from train.learned.batches import collate, turn_row
 from train.learned.dialogues import (
     HELD_OUT,
@@ -90,6 +91,18 @@ def test_a_fit_learns_and_gives_the_same_file_again(tmp_path: Path) -> None:
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
     save_weights(tmp_path / "c.npz", fit_encoder(FitPlan(steps=6, batch=24, seed=1)), None)
     assert (tmp_path / "c.npz").read_bytes() != (tmp_path / "a.npz").read_bytes()
+
+
+def test_the_command_fits_encoder_and_pairs_and_gives_the_same_file_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        fit_weights(tmp_path / f"{name}.npz", steps=4, pairs=2, seed=seed, say=said.append)
+    first, again, other = ((tmp_path / f"{name}.npz").read_bytes() for name in "abc")
+    assert first == again
+    assert first != other
+    weights = open_network(tmp_path / "a.npz").weights
+    assert {"pair.0.weight", "bounds.weight"} <= weights.keys()
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_the_pair_scorer_learns_which_memory_a_statement_replaces() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import perf_counter
 
@@ -21,9 +22,9 @@ from memagent.designs.parts.learned.network import WEIGHTS_FILE, open_network
 from memagent.designs.parts.learned.reading import Reader
 from train.learned.batches import turn_row
 from train.learned.checks import head_scores
-from train.learned.dialogues import labelled_episodes
+from train.learned.dialogues import LabelledEpisode, labelled_episodes
 from train.learned.fit import FitPlan, fit_encoder
-from train.learned.network import load_encoder, save_weights
+from train.learned.network import Encoder, PairScorer, load_encoder, save_weights
 from train.learned.pairs import PairCase, choice_accuracy, fit_pairs, pair_cases
 
 _CHECKED = 25
@@ -40,34 +41,41 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=FitPlan.steps)
     parser.add_argument("--pairs", type=int, default=140, help="episodes for the pair scorer")
     options = parser.parse_args()
-    torch.set_num_threads(1)
     began = perf_counter()
-    kept = options.out.with_suffix(".encoder.npz")
-    if not kept.exists():
-        encoder = fit_encoder(FitPlan(steps=options.steps, seed=options.seed), _say)
-        save_weights(kept, encoder, None)
-    encoder = load_encoder(kept)
-    _say(f"encoder after {perf_counter() - began:.0f} s")
-    reader = Reader(open_network(kept))
-
-    def cases(count: int, seed: int, *, held_out: bool = False) -> list[PairCase]:
-        rng = random.Random(seed)
-        episodes = labelled_episodes(count, seed=seed, held_out=held_out)
-        return [case for episode in episodes for case in pair_cases(reader, episode, rng)]
-
-    scorer = fit_pairs(cases(options.pairs, options.seed + _FAR), seed=options.seed)
-    save_weights(options.out, encoder, scorer)
-    kept.unlink()
+    encoder, scorer = fit_weights(
+        options.out, steps=options.steps, pairs=options.pairs, seed=options.seed, say=_say
+    )
+    reader = Reader(open_network(options.out))
     _say(f"weights {open_network(options.out).digest} after {perf_counter() - began:.0f} s")
     for held_out in (False, True):
         name = "relations held out" if held_out else "relations of training"
-        far = labelled_episodes(_CHECKED, seed=options.seed + 2 * _FAR, held_out=held_out)
+        far = list(labelled_episodes(_CHECKED, seed=options.seed + 2 * _FAR, held_out=held_out))
         rows = [turn_row(turn) for episode in far for turn in episode.turns if turn.text.strip()]
         scores = head_scores(encoder, rows)
-        choices = choice_accuracy(
-            scorer, cases(_CHECKED, options.seed + 2 * _FAR, held_out=held_out)
-        )
+        choices = choice_accuracy(scorer, _cases(reader, far, seed=options.seed + 2 * _FAR))
         _say(f"{name}: {_rounded(scores)}; choices: {_rounded(choices)}")
+
+
+def fit_weights(
+    out: Path, *, steps: int, pairs: int, seed: int, say: Callable[[str], None]
+) -> tuple[Encoder, PairScorer]:
+    """Fit both networks and write their weights; equal arguments give equal bytes."""
+    torch.set_num_threads(1)
+    kept = out.with_suffix(".encoder.npz")
+    if not kept.exists():
+        save_weights(kept, fit_encoder(FitPlan(steps=steps, seed=seed), say), None)
+        say("the encoder is fitted")
+    encoder, reader = load_encoder(kept), Reader(open_network(kept))
+    heard = labelled_episodes(pairs, seed=seed + _FAR)
+    scorer = fit_pairs(_cases(reader, heard, seed=seed + _FAR), seed=seed)
+    save_weights(out, encoder, scorer)
+    kept.unlink()
+    return encoder, scorer
+
+
+def _cases(reader: Reader, episodes: Iterable[LabelledEpisode], *, seed: int) -> list[PairCase]:
+    rng = random.Random(seed)
+    return [case for episode in episodes for case in pair_cases(reader, episode, rng)]
 
 
 def _say(line: str) -> None:

@@ -15,6 +15,7 @@ from environments.worlds.language.spec import FORMS
 from memagent.designs.parts.learned.labels import ACTS, KINDS, ROLES, SUBJECTS
 from memagent.designs.parts.learned.network import open_network, read_clause, read_tokens, softmax
 from memagent.designs.parts.learned.reading import Reader
+from train.learned.__main__ import fit_weights
 from train.learned.batches import collate, turn_row
 from train.learned.dialogues import (
     HELD_OUT,
@@ -22,7 +23,6 @@ from train.learned.dialogues import (
     english_grammar,
     labelled_episodes,
 )
-from train.learned.fit import FitPlan, fit_encoder
 from train.learned.forms import FOLDER, generic_forms, german_grammar, plain
 from train.learned.network import Encoder, load_encoder, save_weights
 from train.learned.pairs import choice_accuracy, fit_pairs, pair_cases
@@ -82,14 +82,16 @@ def test_torch_and_numpy_read_alike(episodes: list[LabelledEpisode], tmp_path: P
     assert softmax(np.zeros(4, dtype=np.float32)).tolist() == [0.25] * 4
 
 
-def test_a_fit_learns_and_gives_the_same_file_again(tmp_path: Path) -> None:
-    lines: list[str] = []
-    for name in ("a", "b"):
-        encoder = fit_encoder(FitPlan(steps=6, batch=24), lines.append)
-        save_weights(tmp_path / f"{name}.npz", encoder, None)
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
-    save_weights(tmp_path / "c.npz", fit_encoder(FitPlan(steps=6, batch=24, seed=1)), None)
-    assert (tmp_path / "c.npz").read_bytes() != (tmp_path / "a.npz").read_bytes()
+def test_the_command_fits_encoder_and_pairs_and_gives_the_same_file_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        fit_weights(tmp_path / f"{name}.npz", steps=2, pairs=1, seed=seed, say=said.append)
+    first, again, other = ((tmp_path / f"{name}.npz").read_bytes() for name in "abc")
+    assert first == again
+    assert first != other
+    weights = open_network(tmp_path / "a.npz").weights
+    assert {"pair.0.weight", "bounds.weight"} <= weights.keys()
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_the_pair_scorer_learns_which_memory_a_statement_replaces() -> None:

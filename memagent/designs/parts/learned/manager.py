@@ -91,9 +91,24 @@ class _Draft:
         if repeat := self._repeat(entry):
             self.ops.append(repeat)
         elif fact.kind != STATEMENT and self._read_in_turn(fact)[0] is None:
-            self.ops.append(self._whole(fact))
+            if self._ends_something(entry):
+                await self._statement(entry)
+            else:
+                self.ops.append(self._whole(fact))
         else:
             await self._statement(entry)
+
+    def _ends_something(self, entry: Related) -> bool:
+        """Say whether a turn without a sure statement ends what a memory states.
+
+        An unusual farewell ("it's quiet without the hen") looks like small talk, unless one
+        knows of the hen.
+        """
+        if len(entry.fact.text.split()) > SHORT:
+            return False
+        items = _changeable(entry, self.changed)
+        clause = _read(entry.fact)
+        return any(names_old(clause, side.clause) for side in _sides(items))
 
     def _repeat(self, entry: Related) -> Noop | None:
         fact = entry.fact

@@ -25,9 +25,9 @@ NAMED: Final = 2.0
 """Added to the logit of replacing a memory that holds the value which a statement names as
 over. A rule: a new kind of statement names its old value more surely than it is like it.
 """
-SURE_ACT: Final = 0.75
+SURE_ACT: Final = 0.4
 """Least probability that a statement ends or changes something, for it to replace a memory."""
-LEAST_VALUE: Final = 0.6
+LEAST_VALUE: Final = 0.4
 """Least probability of the value of a statement that replaces what it does not name."""
 NEAR: Final = 0.3
 """Least likeness of the keys of a statement and a memory in whose place it is put."""
@@ -46,9 +46,9 @@ Decision = Literal["add", "skip", "same", "update", "delete"]
 """What becomes of a statement."""
 UNTRUE: Final = 0.7
 """Least probability at which a joke or hearsay is left as context."""
-REPLACE: Final = 0.4
+REPLACE: Final = 0.3
 """Least probability at which a statement takes the place of a memory whose value it names."""
-REPLACE_UNNAMED: Final = 0.6
+REPLACE_UNNAMED: Final = 0.4
 """The same where it does not name the old value."""
 PAIR_FEATURES: Final = COMPARED + 2 * len(ACTS) + 2 * len(KINDS)
 """Width of a row of features."""

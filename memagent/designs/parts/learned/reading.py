@@ -48,8 +48,6 @@ _CACHED: Final = 8_192
 """Most readings of a kind that are remembered."""
 _TAIL_CHARS: Final = 400
 _INSIDE: Final = BOUNDS.index("inside")
-_SHORT: Final = 4
-"""Words and signs of an appendix behind a comma ("not pasta.") that is no statement itself."""
 _GAP: Final = 3
 """Most words of a gap inside of a sentence that is filled."""
 _PARTS: Final = _ENDS | frozenset(",;:—–-()[]")
@@ -266,14 +264,12 @@ def _snapped(places: Sequence[tuple[int, int]], rows: TokenRows) -> list[tuple[i
 
 
 def _belongs(words: Sequence[Word], before: tuple[int, int], own: tuple[int, int]) -> bool:
-    """Say whether a clause goes on with the one before it.
+    """Say whether a clause goes on with the one before it: they are of one sentence.
 
-    It is an appendix behind a comma, or no sign stands between it and a few words.
+    What somebody says in one sentence belongs together: "it's X I love, Y was a slip".
     """
-    first, sign = own[0], words[own[0] - 1].text
-    if own[1] - first <= _SHORT and sign == "," and before[1] >= first - 1:
-        return True
-    return before[1] - before[0] < _SHORT and before[1] == first and sign not in _PARTS
+    between = (word.text for word in words[before[1] - 1 : own[0]])
+    return not any(sign in _ENDS for sign in between)
 
 
 def _closed(marks: list[int], rows: TokenRows) -> list[int]:

@@ -142,13 +142,15 @@ async def played(name: str, arm: str, *, seed: int, count: int) -> dict[str, flo
 
 def arms(name: str) -> tuple[str, ...]:
     """Return the arms that play a set."""
+    if name == "schedule":
+        return (*PLAIN, "exp_rag", "mem_rl", "ace")
     return (*PLAIN, *(LEARNING if name in STREAMS else WORKING))
 
 
 def measure(into: Path, *, seeds: int, tasks: int, runs: int) -> None:
     """Fill the file cell by cell."""
     known: dict[str, Any] = json.loads(into.read_text("utf-8")) if into.exists() else {}
-    for name in (*STREAMS, *LONG):
+    for name in (*LONG, *STREAMS):
         count = tasks if name in STREAMS else runs
         for arm in arms(name):
             key = f"{name} / {arm}"

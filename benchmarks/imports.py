@@ -33,7 +33,7 @@ VENDORS: Final = (
     "sentence_transformers sqlalchemy tenacity torch transformers typer"
 ).split()
 NEEDED: Final = frozenset({"numpy", "pydantic", "rpds"})
-ASKED: Final = NEEDED | {"rich", "sqlalchemy", "typer"}
+ASKED: Final = NEEDED | {"rich", "typer"}
 
 
 @dataclass(frozen=True)

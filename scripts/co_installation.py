@@ -7,6 +7,7 @@ python scripts/co_installation.py                     # prints the table
 python scripts/co_installation.py --quick             # less of it, in a third of the time
 python scripts/co_installation.py --write             # writes docs/integrations/co-installation.md
 python scripts/co_installation.py crewai openai-agents
+python scripts/co_installation.py --vllm              # whether memagent[train,vllm] resolves
 """
 
 from __future__ import annotations
@@ -125,6 +126,15 @@ def row_of(framework: str, resolver: Sequence[str]) -> tuple[str, bool]:
     return f"| {framework} | {alone} | {version} | {mcp} | {was} | {verdict} |", bool(pinned)
 
 
+def vllm_row(resolver: Sequence[str]) -> tuple[str, bool]:
+    """Return the versions that `memagent[train,vllm]` resolves to, and whether it does."""
+    extras = [line for line in requirements(("train", "vllm")) if "memagent[" not in line]
+    found = resolved([*extras, *requirements(("dates",))], resolver)
+    names = ("vllm", "transformers", "trl", "torch")
+    versions = ", ".join(f"{name} {found[name]}" for name in names if name in found)
+    return f"memagent[train,vllm]: {versions or 'cannot be resolved'}", "vllm" in found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("frameworks", nargs="*", default=FRAMEWORKS)
@@ -133,11 +143,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=inf, help="begin none after so many")
     pip = find_uv() or f"{sys.executable} -m pip"
     parser.add_argument("--resolver", default=pip, help="uv, which is fast, or a pip to ask")
+    parser.add_argument("--vllm", action="store_true", help="only whether the extra vllm resolves")
     chosen = parser.parse_args()
     resolver, began = chosen.resolver.split(), monotonic()
     if not reachable(resolver):
         print("skipped: the package index cannot be reached")
         return 0
+    if chosen.vllm:
+        line, good = vllm_row(resolver)
+        print(line)
+        return 0 if good else 1
     text = HEADER.format(extras=", ".join(f"`{extra}`" for extra in EXTRAS), python=PYTHON)
     kept = True
     for framework in chosen.frameworks:

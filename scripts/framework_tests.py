@@ -21,25 +21,43 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "tests/integrations/frameworks"
 PINS = ROOT / FOLDER / "pins"
-PAGES = f"{FOLDER}/test_client_pages.py"
+PAGES = f"{FOLDER}/test_client_pages.py::test_the_lines_of_a_page_run"
 CLIENTS = "tests/integrations/clients/test_openai_clients.py"
 TOOLS = ("pytest", "pytest-timeout", "hypothesis", "anyio", "openai")
 ENVIRONMENTS = {
     "langchain": (
         ("langchain", "langchain-openai", "langgraph-cli[inmem]", "litellm>=1.106,<2"),
-        (f"{FOLDER}/test_langchain.py", f"{FOLDER}/test_langgraph_dev.py", PAGES, CLIENTS),
+        (
+            f"{FOLDER}/test_langchain.py",
+            f"{FOLDER}/test_langgraph_dev.py",
+            f"{PAGES}[langchain]",
+            f"{PAGES}[chat-openai]",
+            CLIENTS,
+        ),
     ),
-    "openai-agents": (("openai-agents",), (f"{FOLDER}/test_openai_agents.py", PAGES)),
-    "pydantic-ai": (("pydantic-ai-slim[openai]",), (f"{FOLDER}/test_pydantic_ai.py", PAGES)),
-    "llama-index": (("llama-index-core",), (f"{FOLDER}/test_llama_index.py", PAGES)),
-    "autogen": (("autogen-core", "autogen-agentchat"), (f"{FOLDER}/test_autogen.py", PAGES)),
-    "crewai": (("crewai",), (f"{FOLDER}/test_crewai.py", PAGES)),
-    "google-adk": (("google-adk",), (f"{FOLDER}/test_google_adk.py", PAGES)),
+    "openai-agents": (
+        ("openai-agents",),
+        (f"{FOLDER}/test_openai_agents.py", f"{PAGES}[openai-agents]"),
+    ),
+    "pydantic-ai": (
+        ("pydantic-ai-slim[openai]",),
+        (f"{FOLDER}/test_pydantic_ai.py", f"{PAGES}[pydantic-ai]"),
+    ),
+    "llama-index": (
+        ("llama-index-core",),
+        (f"{FOLDER}/test_llama_index.py", f"{PAGES}[llama-index]"),
+    ),
+    "autogen": (
+        ("autogen-core", "autogen-agentchat"),
+        (f"{FOLDER}/test_autogen.py", f"{PAGES}[autogen]"),
+    ),
+    "crewai": (("crewai",), (f"{FOLDER}/test_crewai.py", f"{PAGES}[crewai]")),
+    "google-adk": (("google-adk",), (f"{FOLDER}/test_google_adk.py", f"{PAGES}[google-adk]")),
     "verifiers": (
         ("verifiers>=0.4,<0.5", "gymnasium", "uv"),
-        (f"{FOLDER}/test_verifiers.py", PAGES),
+        (f"{FOLDER}/test_verifiers.py", f"{PAGES}[verifiers]"),
     ),
-    "openenv": (("openenv-core", "gymnasium"), (f"{FOLDER}/test_openenv.py", PAGES)),
+    "openenv": (("openenv-core", "gymnasium"), (f"{FOLDER}/test_openenv.py", f"{PAGES}[openenv]")),
     "mem0": (("mem0ai",), ("tests/integrations/test_mem0_differential.py",)),
     "mcp-1": (("mcp<2",), ("tests/integrations/test_mcp_versions.py",)),
 }

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 
 from memagent.build import open_store
 from memagent.config import AgentSettings
@@ -28,6 +29,7 @@ from memagent.core.answers import MAX_QUESTION_CHARS
 from memagent.core.records import MAX_TURN_CHARS
 from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.service.app import create_app
+from memagent.service.collector import young_collections
 from memagent.service.gate import Gate
 from memagent.service.hosting import Service
 
@@ -152,6 +154,17 @@ async def measure(options: argparse.Namespace) -> list[dict[str, object]]:
     app.state.service = service = Service(store)
     transport = httpx.ASGITransport(app=Gate(app, service), client=("127.0.0.1", 50_000))
     rows: list[dict[str, object]] = []
+    with young_collections():  # as in a process that serves
+        await _send_all(app, transport, options, rows)
+    return rows
+
+
+async def _send_all(
+    app: FastAPI,
+    transport: httpx.ASGITransport,
+    options: argparse.Namespace,
+    rows: list[dict[str, object]],
+) -> None:
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8377") as client,
@@ -165,7 +178,6 @@ async def measure(options: argparse.Namespace) -> list[dict[str, object]]:
                 row = await worst_of(client, name, chars, make, verbose=options.verbose)
                 print(json.dumps(row), flush=True)
                 rows.append(row)
-    return rows
 
 
 def main() -> int:

@@ -8,7 +8,10 @@ down the facts. The real collector, scorer and credit give each session its adva
 The true effect of what one rollout did in a session is measured by Monte Carlo: the mean
 terminal reward of 64 rollouts that go on from the memory after the session, less that of
 64 that go on from the memory before it and so act anew. Both take the manager's own
-guesses. The table gives the correlation of each advantage with that effect.
+guesses. A rollout of each kind shares its random numbers with one of the other in the
+later sessions, so the difference of a pair varies less than the difference of two
+independent ones and has the same mean. The table gives the correlation of each advantage
+with that effect.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean, pvariance
+from statistics import fmean, pvariance, variance
 from time import monotonic
 from typing import Any
 
@@ -196,22 +199,38 @@ async def effect(
 ) -> dict[str, float]:
     """Return the Monte Carlo effect of what a rollout did in a session, with its error."""
     trace = group.rollouts[member].trajectory.traces[place]
-    after = await values(grading, group, trace.after, place + 1, runs, "after")
-    before = await values(grading, group, trace.before, place, runs, "before")
-    error = (pvariance(after) / len(after) + pvariance(before) / len(before)) ** 0.5
-    return {"effect": fmean(after) - fmean(before), "error": error}
+    after = await values(grading, group, trace.after, place, place + 1, runs)
+    before = await values(grading, group, trace.before, place, place, runs)
+    pairs = [one - other for one, other in zip(after, before, strict=True)]
+    apart = (variance(after) + variance(before)) / runs
+    return {
+        "effect": fmean(pairs),
+        "error": (variance(pairs) / runs) ** 0.5,
+        "error_apart": apart**0.5,
+        "runs": runs,
+    }
 
 
 async def values(
-    grading: Grading, group: RolloutGroup, start: MemorySnapshot, place: int, runs: int, name: str
+    grading: Grading,
+    group: RolloutGroup,
+    start: MemorySnapshot,
+    place: int,
+    first: int,
+    runs: int,
 ) -> list[float]:
-    """Return the terminal rewards of rollouts that go on from a memory."""
+    """Return the terminal rewards of `runs` rollouts that go on from a memory.
+
+    They begin with session `first`. Their guesses depend on the measured place, the
+    number of the run and the session alone.
+    """
     collector, episode = grading.collector, group.episode
     ends: list[MemorySnapshot] = []
-    for number in range(runs if place < len(episode.sessions) else 1):
-        view = collector.policy.bound(f"{group.key}/{place}/{name}/{number}")
+    left = episode.sessions[first:]
+    for number in range(runs if left else 1):
+        view = collector.policy.bound(f"{group.key}/{place}/{number}")
         agent = collector.agent.at(start).with_model(collector.episode_model(episode, view))
-        for session in episode.sessions[place:]:
+        for session in left:
             await agent.remember(session)
         ends.append(agent.snapshot())
     answered = await score_group(
@@ -221,7 +240,7 @@ async def values(
     for end, scores in zip(ends, answered.members, strict=True):
         graded = grading.grade(GradedRun(calls=()), episode, end, scores, ())
         rewards.append(graded.reward or 0.0)
-    return rewards
+    return rewards if left else rewards * runs
 
 
 def summary(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -283,6 +302,7 @@ def main() -> None:
     flags.add_argument("--out", type=Path, default=Path("runs/effects.jsonl"))
     flags.add_argument("--runs", type=int, default=64, help="continuations from each memory")
     flags.add_argument("--episodes", type=int, default=40, help="episodes of each condition")
+    flags.add_argument("--sessions", type=int, help="only conditions of that many sessions")
     flags.add_argument(
         "--minutes", type=float, default=9.0, help="stop after so long; goes on later"
     )
@@ -297,7 +317,8 @@ def main() -> None:
     for number in range(args.episodes):
         for sessions, share in CONDITIONS:
             seldom = sessions == 32 and number % SELDOM
-            if seldom or (sessions, share, number) in done:
+            other = args.sessions not in (None, sessions)
+            if seldom or other or (sessions, share, number) in done:
                 continue
             if monotonic() - began > 60 * args.minutes:
                 return

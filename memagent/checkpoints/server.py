@@ -26,9 +26,10 @@ from memagent.checkpoints.place import SUFFIX, Begun, Replacing
 from memagent.core.errors import MemAgentError
 from memagent.core.records import Scope
 from memagent.journal.backend import WHOLE_STORE
-from memagent.journal.postgres.backend import SCHEMA_LOCK, PostgresBackend, lock_key, naming
+from memagent.journal.postgres.backend import SCHEMA_LOCK, PostgresBackend, lock_key
+from memagent.journal.postgres.pool import naming
 from memagent.journal.rows import scope_digest, scope_key
-from memagent.journal.schema import NAMED
+from memagent.journal.schema.revision import NAMED
 
 _PIECE_BYTES: Final = 1 << 20
 _DAY_US: Final = 86_400_000_000

@@ -24,10 +24,16 @@ from functools import partial
 from time import perf_counter
 from typing import Final, ParamSpec, TypeVar
 
+from memagent.core.snapshot import Commit, Entry, GraphDelta, Restored, SessionStored, TurnsAdded
+
 P = ParamSpec("P")
 T = TypeVar("T")
 SLICE_S: Final = 0.004
 """Longest time that long work keeps the event loop to itself."""
+LARGE: Final = 64
+"""Changes, or work like theirs, from which on a task takes longer than a slice."""
+LARGE_CHARS: Final = 50_000
+"""Characters of text from which on reading them takes longer than a slice."""
 NEVER: Final = 1_000_000_000
 """A threshold of the collector's oldest generation that is never reached."""
 _THREADS: Final = 2
@@ -60,6 +66,30 @@ async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     return await asyncio.get_running_loop().run_in_executor(_pool(), call)
 
 
+def is_large(entries: Iterable[Entry]) -> bool:
+    """Tell whether entries take longer than a slice to encode or to apply."""
+    return sum(map(_changes, entries)) >= LARGE
+
+
+def _changes(entry: Entry) -> int:
+    """Return about how many changed items an entry is as much work as."""
+    match entry:
+        case Commit():
+            links = len(entry.ops) + len(entry.graph.nodes) + len(entry.graph.edges)
+            return max(1, len(entry.changes), links // 4)
+        case Restored():
+            links = len(entry.graph.nodes) + len(entry.graph.edges)
+            return max(1, len(entry.changes), links // 4)
+        case GraphDelta():
+            return max(1, (len(entry.nodes) + len(entry.edges)) // 4)
+        case SessionStored():
+            return max(1, sum(len(turn.text) for turn in entry.session.turns) // 4_000)
+        case TurnsAdded():
+            return max(1, sum(len(turn.text) for turn in entry.turns) // 4_000)
+        case _:
+            return 1
+
+
 def let_go(objects: Iterable[object]) -> None:
     """Free objects in slices later, instead of all at once when their owner lets go.
 
@@ -82,11 +112,29 @@ async def _freed(objects: list[object]) -> None:
 
 
 @contextmanager
+def frozen_heap() -> Generator[None]:
+    """Leave the objects that live now out of garbage collections meanwhile.
+
+    In a process that has frozen objects of its own nothing is frozen and nothing thawed:
+    Python can only thaw all of them.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextmanager
 def rare_collections(*, new_objects: int = 100_000) -> Generator[None]:
     """Collect garbage only after so many new objects.
 
-    Objects that live on entry are left out. On leaving, the old settings return, with
-    one collection of the rest.
+    Objects that live on entry are left out, unless the process has frozen objects of its
+    own: these stay frozen. On leaving, the old settings return, with one collection of the
+    rest.
 
     Blocks may nest; the inner ones change nothing, nor does a block in a process that
     serves, which collects young garbage only.
@@ -95,13 +143,12 @@ def rare_collections(*, new_objects: int = 100_000) -> Generator[None]:
     if before[0] >= new_objects or before[2] >= NEVER:
         yield
         return
-    gc.freeze()
     gc.set_threshold(new_objects, before[1], before[2])
     try:
-        yield
+        with frozen_heap():
+            yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
         gc.collect(1)
 
 

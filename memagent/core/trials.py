@@ -28,6 +28,9 @@ from memagent.core.records import (
 
 PREFIX: Final = "trl_"
 """The beginning of every trial's id, which is the id of its session too."""
+SUCCEEDED: Final = "succeeded"
+FAILED: Final = "failed"
+"""Tags of what a trial teaches, by its outcome."""
 HELPFUL: Final = "helpful"
 HARMFUL: Final = "harmful"
 _RAW = frozenset({"steps", "edits", "at", "taught"})

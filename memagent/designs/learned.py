@@ -12,14 +12,17 @@ names and values (`train/learned`).
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from memagent.core.ops import OpLimits
-from memagent.designs.base import RelateSettings
+from memagent.designs.base import MemoryDesign, RelateSettings
 from memagent.designs.parts.learned.answerer import SpanAnswerer
 from memagent.designs.parts.learned.extractor import LearnedExtractor
+from memagent.designs.parts.learned.heads import FittedChoice, open_heads
 from memagent.designs.parts.learned.manager import LearnedManager
 from memagent.designs.parts.learned.policy import policy_choice
+from memagent.designs.parts.learned.retriever import NotesAndTurns
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
 DESIGN: Final = replace(
@@ -27,10 +30,22 @@ DESIGN: Final = replace(
     name="learned",
     extractor=LearnedExtractor(),
     manager=LearnedManager(),
+    retriever=NotesAndTurns(),
     answerer=SpanAnswerer(),
     limits=OpLimits(max_ops=2_000, max_deletes=8),
     relate=RelateSettings(k=12, cap=192, same_subject=False, graph=False),
 )
+
+
+def fitted(heads: str | Path) -> MemoryDesign:
+    """Return the design with heads that `memagent-train tune` or `distill` wrote.
+
+    Raises `ConfigError` for a file that is none, or of other shipped weights.
+    """
+    path = Path(heads).resolve()
+    open_heads(path)
+    return replace(DESIGN, manager=LearnedManager(chooser=FittedChoice(path=path)))
+
 
 POLICY: Final = replace(
     DESIGN,

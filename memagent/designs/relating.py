@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from memagent.core.answers import Hit, Relevance
+from memagent.core.long_work import Slices
 from memagent.core.records import Fact, NodeKind, Relation
 from memagent.designs.base import Related, RelateSettings, SlotContext
 from memagent.memory.bank import MemoryBank
@@ -48,17 +49,26 @@ async def relate(
     `settings.graph_cap` neighbours.
     """
     nearest = await ctx.bank.most_similar([fact.text for fact in facts], k=4 * settings.k)
-    fitting = [_fitting(fact, near, settings) for fact, near in zip(facts, nearest, strict=True)]
-    shown = _shared_cap(fitting, settings.cap)
+    slices = Slices()
+    fitting: list[list[Candidate]] = []
+    for fact, near in zip(facts, nearest, strict=True):
+        fitting.append(_fitting(fact, near, settings))
+        await slices.rest()
+    chosen = _shared_cap(fitting, settings.cap)
+    shown: list[list[Hit]] = []
+    for near in fitting:
+        shown.append([candidate.hit() for candidate in near if candidate.id in chosen])
+        await slices.rest()
     neighbours = _Neighbours(
         bank=ctx.bank,
         room=settings.graph_cap if settings.graph else 0,
         seen={hit.id for hits in shown for hit in hits},
     )
-    return tuple(
-        Related(fact=fact, hits=(*hits, *neighbours.of(fact, hits)))
-        for fact, hits in zip(facts, shown, strict=True)
-    )
+    related: list[Related] = []
+    for fact, hits in zip(facts, shown, strict=True):
+        related.append(Related(fact=fact, hits=(*hits, *neighbours.of(fact, hits))))
+        await slices.rest()
+    return tuple(related)
 
 
 def _fitting(fact: Fact, near: Iterable[Candidate], settings: RelateSettings) -> list[Candidate]:
@@ -73,8 +83,8 @@ def _fitting(fact: Fact, near: Iterable[Candidate], settings: RelateSettings) ->
     return list(islice(filter(fits, near), 2 * settings.k))
 
 
-def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> list[list[Hit]]:
-    """Cut every fact's hits so that at most `cap` distinct items remain.
+def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> set[str]:
+    """Return the ids of at most `cap` items that all facts' hits are cut to.
 
     Facts choose in rotation, best hits first.
     """
@@ -83,7 +93,7 @@ def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> list[list[Hi
         for near in ranked:
             if depth < len(near) and len(chosen) < cap:
                 chosen.add(near[depth].id)
-    return [[candidate.hit() for candidate in near if candidate.id in chosen] for near in ranked]
+    return chosen
 
 
 @dataclass(slots=True, kw_only=True)

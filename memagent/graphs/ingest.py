@@ -8,9 +8,11 @@ by then but the session's raw turns, so the run can simply be made again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from memagent.core.errors import ModelError, boundary
+from memagent.core.long_work import LARGE, LARGE_CHARS, aside
 from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
 from memagent.core.snapshot import Commit
 from memagent.designs.base import SlotContext
@@ -57,13 +59,17 @@ async def validate(state: IngestState, runtime: NodeRuntime) -> IngestState:
         item = hit.item or (hit.event and event_as_item(bank.state.graph, hit.event))
         if item is not None:
             visible[item.id] = item
-    batch = validate_ops(
-        proposal.values if proposal is not None else (),
+    proposed, chunk = proposal.values if proposal is not None else (), _chunk(state)
+    check = partial(
+        validate_ops,
+        proposed,
         visible=visible,
         limits=runtime.context.design.limits,
-        chunk=_chunk(state),
+        chunk=chunk,
         existing_ids=bank.state.items,
     )
+    large = len(proposed) >= LARGE or sum(len(turn.text) for turn in chunk.turns) >= LARGE_CHARS
+    batch = await aside(check) if large else check()
     unread = [entry for part in (facts, proposal) if part is not None for entry in part.rejected]
     return {"batch": batch.model_copy(update={"rejected": (*unread, *batch.rejected)})}
 

@@ -1,8 +1,5 @@
 """The journal in memory and in SQL, with its cache of vectors.
 
-Import the module you need; nothing is re-exported here, so SQLAlchemy loads only for
-those who use it.
-
 Import the module you need; nothing is re-exported here, so SQLAlchemy and networkx load
 only for those who use them.
 """

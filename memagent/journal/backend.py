@@ -19,7 +19,7 @@ from memagent.core.errors import InputError, StoreCorrupt, StoreError
 from memagent.journal.rows import ScopeKey
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
 
     from memagent.journal.statements import Statements
 
@@ -116,6 +116,30 @@ class Heads(Protocol):
         ...
 
 
+class ReadConnection(Protocol):
+    """A connection that only reads."""
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ..., /) -> Any:
+        """Run a statement with `?` for each parameter; gives a `DriverCursor`."""
+        ...
+
+
+class Readers(Protocol):
+    """The reading connections of a journal. Thread-safe."""
+
+    def reading(self, seen: Sequence[str]) -> AbstractContextManager[ReadConnection]:
+        """Lend a connection that reads the scopes with these digests, or `WHOLE_STORE`."""
+        ...
+
+    def heads(self) -> Heads:
+        """Make the object that answers for the ends of logs."""
+        ...
+
+    def close(self) -> None:
+        """Close every connection that nobody else uses."""
+        ...
+
+
 class Backend(Protocol):
     """One database that holds a journal.
 
@@ -147,6 +171,16 @@ class Backend(Protocol):
         """The base of what its driver raises."""
         ...
 
+    @property
+    def read_errors(self) -> tuple[type[Exception], ...]:
+        """The errors that a lent connection raises, and lending one."""
+        ...
+
+    @property
+    def table_names(self) -> str:
+        """The statement that reads the names of all tables."""
+        ...
+
     def guard(self) -> AbstractContextManager[None]:
         """Keep forks out of the block, where a fork in the middle of a use does harm."""
         ...
@@ -160,6 +194,10 @@ class Backend(Protocol):
         ...
 
     # ---- writing, all from one thread
+
+    def schema_connection(self) -> DriverConnection:
+        """Open a connection to look at the schema with, before anything is made."""
+        ...
 
     def writing_engine(self) -> Engine:
         """Make an engine for the schema; its transactions exclude other processes."""
@@ -246,20 +284,8 @@ class Backend(Protocol):
 
     # ---- reading, from any thread
 
-    def reading_engine(self) -> Engine:
-        """Make an engine for `reading`; give it back with `release_engine`."""
-        ...
-
-    def release_engine(self, engine: Engine) -> None:
-        """Close the engine's connections once nobody uses it."""
-        ...
-
-    def reading(self, engine: Engine, seen: Sequence[str]) -> AbstractContextManager[Connection]:
-        """Open a connection that reads the scopes with these digests, or `WHOLE_STORE`."""
-        ...
-
-    def heads(self, engine: Engine) -> Heads:
-        """Make the object that answers for the ends of logs."""
+    def readers(self) -> Readers:
+        """Open what a journal reads with; nothing is connected yet."""
         ...
 
 

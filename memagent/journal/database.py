@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from memagent.core.errors import InputError, StoreReadOnly
-from memagent.core.long_work import aside
+from memagent.core.long_work import aside, is_large
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.journal.open_database import OpenDatabase
@@ -34,8 +34,6 @@ from memagent.journal.transaction import AppendRequest
 T = TypeVar("T")
 _MAX_KEY_CHARS: Final = 256
 _FIRST_ROWS: Final = 8
-_LARGE: Final = 64
-"""Entries and changes from which on they are encoded in a thread."""
 _MAX_DIGEST_CHARS: Final = 128
 
 
@@ -84,10 +82,10 @@ class DatabaseJournal(OpenDatabase):
         if not entries:
             return []
         dates = dates_of(entries, recorded_at, self._clock)
-        large = (
-            len(entries) + sum(len(getattr(entry, "changes", ())) for entry in entries) >= _LARGE
-        )
-        prepared = await aside(_prepared, entries, dates) if large else _prepared(entries, dates)
+        if is_large(entries):
+            prepared = await aside(_prepared, entries, dates)
+        else:
+            prepared = _prepared(entries, dates)
         request = AppendRequest(scope_key(scope), prepared, expect, response)
         with self.erasing(scope) if request.erases else nullcontext():
             appended = await self._writer.append(request)

@@ -14,11 +14,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from memagent.journal.backend import Backend, corrupt
 from memagent.journal.file_lock import FileLock
-from memagent.journal.schema_state import prepare_schema
+from memagent.journal.schema.state import SchemaState, schema_state
 from memagent.journal.writer import JournalWriter
 
 
@@ -85,7 +86,7 @@ class OpenWriters:
 def _open(backend: Backend, lock: FileLock | None) -> _Open:
     try:
         with backend.guard():
-            prepare_schema(backend)
+            _prepare_schema(backend)
             return _Open(backend, JournalWriter(backend), lock)
     except UnicodeDecodeError as exc:
         if lock is not None:
@@ -95,6 +96,19 @@ def _open(backend: Backend, lock: FileLock | None) -> _Open:
         if lock is not None:
             lock.release()
         raise
+
+
+def _prepare_schema(backend: Backend) -> None:
+    """Create or migrate the schema where it is not current; see `schema_state`."""
+    try:
+        with closing(backend.schema_connection()) as connection:
+            state = schema_state(connection, backend)
+    except backend.driver_error as exc:
+        raise backend.error(exc, "opening") from exc
+    if state is not SchemaState.CURRENT:
+        from memagent.journal.making import make_schema
+
+        make_schema(backend)
 
 
 OPEN_WRITERS = OpenWriters()

@@ -14,14 +14,17 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from pydantic_core import ValidationError
-from sqlalchemy import Connection, select
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import JournalRow
-from memagent.journal.backend import VECTORS_ONLY, WHOLE_STORE, Backend, corrupt
+from memagent.journal.backend import (
+    VECTORS_ONLY,
+    WHOLE_STORE,
+    Backend,
+    ReadConnection,
+    corrupt,
+)
 from memagent.journal.proof.redactions import Redactions
 from memagent.journal.rows import (
     ScopeKey,
@@ -34,18 +37,18 @@ from memagent.journal.rows import (
     scope_digest,
     vector_crc,
 )
-from memagent.journal.schema import SCHEMA_REVISION
-from memagent.journal.schema import meta as meta_table
-from memagent.journal.schema_state import SchemaState, schema_state
+from memagent.journal.schema.revision import SCHEMA_REVISION
+from memagent.journal.schema.state import SchemaState, schema_state
 from memagent.journal.statements import (
     SELECT_CHAIN,
     SELECT_ERASED,
     SELECT_LAST_ERASURE,
     SELECT_LAST_FORGETTING,
+    SELECT_META,
     SELECT_PAGE,
     SELECT_RESPONSE,
     SELECT_SCOPES,
-    SELECT_VECTORS,
+    select_vectors,
 )
 
 T = TypeVar("T")
@@ -73,24 +76,24 @@ class JournalReader:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._place = backend.name
-        self._engine = backend.reading_engine()
-        self._heads = backend.heads(self._engine)
+        self._readers = backend.readers()
+        self._heads = self._readers.heads()
         self._ready = False
 
     def close(self) -> None:
         """Close every connection that nobody else uses."""
         self._heads.close()
         with self._backend.guard():
-            self._backend.release_engine(self._engine)
+            self._readers.close()
 
     @contextmanager
-    def _connected(self, *seen: str) -> Generator[Connection]:
+    def _connected(self, *seen: str) -> Generator[ReadConnection]:
         try:
-            with self._backend.reading(self._engine, seen) as connection:
+            with self._readers.reading(seen) as connection:
                 yield connection
         except UnicodeDecodeError as exc:  # a name or a message of a damaged file
             raise corrupt(self._place, "it holds bytes that are no text") from exc
-        except (DBAPIError, NoConnectionFree, self._backend.driver_error) as exc:
+        except self._backend.read_errors as exc:
             raise self._backend.error(exc, "reading") from exc
 
     def ready(self) -> bool:
@@ -101,7 +104,7 @@ class JournalReader:
         """
         if not self._ready:
             with self._connected() as connection:
-                state = schema_state(connection, self._place)
+                state = schema_state(connection, self._backend)
             if state is SchemaState.OLDER:
                 raise StoreError(
                     f"{self._place} has an older schema than revision {SCHEMA_REVISION}; open "
@@ -118,7 +121,7 @@ class JournalReader:
             return self._heads.head(scope)
         except UnicodeDecodeError as exc:
             raise corrupt(self._place, "it holds bytes that are no text") from exc
-        except (DBAPIError, NoConnectionFree, self._backend.driver_error) as exc:
+        except self._backend.read_errors as exc:
             raise self._backend.error(exc, "reading") from exc
 
     def page(self, scope: ScopeKey, after: int, *, rows: int | None = None) -> Page:
@@ -134,16 +137,12 @@ class JournalReader:
         chain = first_chain(digest) if after == 0 else None
         with self._connected(digest) as connection:
             redactions = Redactions(connection, digest)
-            result = connection.execute(
-                SELECT_PAGE, {"digest": digest, "after": after, "rows": most}
-            )
+            result = connection.execute(SELECT_PAGE, (digest, after, most))
             head = after
             for seq, recorded_us, body, tip, *proof in result:
                 head, complete = tip, False
                 if body is None:
-                    erasure: int = connection.execute(
-                        SELECT_LAST_ERASURE, {"digest": digest}
-                    ).scalar_one()
+                    erasure: int = connection.execute(SELECT_LAST_ERASURE, (digest,)).fetchone()[0]
                     if seq >= erasure:
                         raise corrupt(
                             self._place, f"the payload of row {seq} of scope {scope} is missing"
@@ -218,16 +217,16 @@ class JournalReader:
             return None
         digest = scope_digest(scope)
         with self._connected(digest) as connection:
-            row = connection.execute(SELECT_CHAIN, {"digest": digest, "seq": seq}).first()
-            erased = connection.execute(SELECT_LAST_FORGETTING, {"digest": digest}).scalar_one()
-        return None if row is None or erased > seq else bytes(row.chain)
+            row = connection.execute(SELECT_CHAIN, (digest, seq)).fetchone()
+            (erased,) = connection.execute(SELECT_LAST_FORGETTING, (digest,)).fetchone()
+        return None if row is None or erased > seq else bytes(row[0])
 
     def scopes(self) -> list[Scope]:
         """Return every scope that holds something, in order of key; erased ones are nameless."""
         if not self.ready():
             return []
         with self._connected(WHOLE_STORE) as connection:
-            rows = connection.execute(SELECT_SCOPES).all()
+            rows = connection.execute(SELECT_SCOPES).fetchall()
         scopes = (Scope(user_id=user, agent_id=agent, run_id=run) for user, agent, run in rows)
         return sorted(scopes, key=lambda scope: scope.key)
 
@@ -237,17 +236,16 @@ class JournalReader:
             return None
         digest = scope_digest(scope)
         with self._connected(digest) as connection:
-            row = connection.execute(SELECT_RESPONSE, {"digest": digest, "key": key}).first()
-        return None if row is None else StoredResponse(key, row.body_digest, row.response_json)
+            row = connection.execute(SELECT_RESPONSE, (digest, key)).fetchone()
+        return None if row is None else StoredResponse(key, *row)
 
     def meta(self, key: str) -> str | None:
         """Return a property of the store, None when it was never set."""
         if not self.ready():
             return None
         with self._connected() as connection:
-            return connection.execute(
-                select(meta_table.c.value).where(meta_table.c.key == key)
-            ).scalar()
+            row = connection.execute(SELECT_META, (key,)).fetchone()
+        return None if row is None else row[0]
 
     def vectors(self, embedder_id: str, digests: Sequence[str]) -> dict[str, bytes]:
         """Return known vectors as little-endian float32; damaged rows are left out."""
@@ -256,16 +254,16 @@ class JournalReader:
             return known
         with self._connected(VECTORS_ONLY) as connection:
             for start in range(0, len(digests), _VECTORS_AT_ONCE):
-                part = list(digests[start : start + _VECTORS_AT_ONCE])
-                values = {"embedder": embedder_id, "digests": part}
+                part = digests[start : start + _VECTORS_AT_ONCE]
+                asked = (select_vectors(len(part)), (embedder_id, *part))
                 known |= {
                     digest: blob
-                    for digest, dim, blob, crc in connection.execute(SELECT_VECTORS, values)
+                    for digest, dim, blob, crc in connection.execute(*asked)
                     if len(blob) == 4 * dim and vector_crc(embedder_id, digest, blob) == crc
                 }
         return known
 
-    def ask(self, question: Callable[[Connection], T]) -> T:
+    def ask(self, question: Callable[[ReadConnection], T]) -> T:
         """Call a function with a connection that sees no scope; return its result."""
         with self._connected(VECTORS_ONLY) as connection:
             return question(connection)
@@ -286,7 +284,7 @@ class JournalReader:
         if not self.ready():
             return []
         with self._connected(WHOLE_STORE) as connection:
-            digests = list(connection.execute(SELECT_ERASED).scalars())
+            digests = [digest for (digest,) in connection.execute(SELECT_ERASED).fetchall()]
         problems: list[str] = []
         for digest in sorted(digests):
             with self._connected(digest, WHOLE_STORE) as connection:

@@ -1,293 +1,179 @@
-"""The journal's SQL as SQLAlchemy Core statements, and the hot ones compiled once a dialect.
+"""The journal's SQL, as text that goes to the driver.
 
-The statements are portable. A durable append runs four of them; through
-`Connection.execute` they cost five times what the driver itself takes, more than a fast
-disk's fsync, so they are compiled here and the writer hands their text to the driver.
-The surprise: where `arrays` is set, a statement for many rows takes one array a column,
-so that a group of any size is one round trip.
+Statements that read are the same for every database and have `?` for each parameter.
+Those that write differ: where `arrays` is set, a statement for many rows takes one array
+a column, so that a group of any size is one round trip. The surprise: nothing here is
+built by SQLAlchemy, which only makes and migrates the tables. Importing it took a quarter
+of the processor time of a command.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from importlib import import_module
-from typing import Any, Final
-
-from sqlalchemy import (
-    ARRAY,
-    Connection,
-    Dialect,
-    Engine,
-    bindparam,
-    delete,
-    event,
-    func,
-    insert,
-    select,
-    update,
-)
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.sql.base import Executable
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.dml import Insert, Update
-from sqlalchemy.sql.elements import ClauseElement
-from sqlalchemy.sql.schema import Column, Table
-from sqlalchemy.sql.selectable import TableValuedAlias
+from collections.abc import Mapping
+from typing import Final
 
 from memagent.journal.rows import ERASED, NAMELESS, REDACTED
-from memagent.journal.schema import embeddings, idempotency, journal, meta, payloads, scopes
 
-_UPSERTING: Final = ("sqlite", "postgresql")
-"""The dialects that know INSERT ... ON CONFLICT."""
 SCRUB_KEY: Final = "scrub"
 """Key of the `meta` row that says that an erasure has still to be made good on disk."""
 ERASURE_KEY: Final = "erasure"
 """Key of the `meta` row that holds the mark of the last erasure."""
+COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
+    "journal": {
+        "scope_id": "integer",
+        "seq": "bigint",
+        "kind": "varchar",
+        "recorded_us": "bigint",
+        "payload_digest": "bytea",
+        "chain": "bytea",
+    },
+    "payloads": {"scope_id": "integer", "seq": "bigint", "salt": "bytea", "body": "bytea"},
+    "idempotency": {
+        "scope_id": "integer",
+        "key": "varchar",
+        "body_digest": "varchar",
+        "response_json": "text",
+        "created_us": "bigint",
+    },
+    "embeddings": {
+        "embedder": "varchar",
+        "digest": "varchar",
+        "dim": "integer",
+        "vector": "bytea",
+        "crc": "bigint",
+    },
+}
+"""Columns of the tables that many rows are written to at once, with PostgreSQL's types."""
+_MOVED: Final = {
+    "user_id": "text",
+    "agent_id": "text",
+    "run_id": "text",
+    "head": "bigint",
+    "chain": "bytea",
+    "recorded_us": "bigint",
+}
 
+# -- reading ---------------------------------------------------------------------------
 
-def begin_with(engine: Engine, statement: str) -> None:
-    """Begin every transaction of an engine with a statement, since its driver begins none."""
+_LOG: Final = "journal JOIN scopes ON scopes.id = journal.scope_id"
+_WORDS: Final = "payloads ON payloads.scope_id = journal.scope_id AND payloads.seq = journal.seq"
 
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
-        connection.exec_driver_sql(statement)
-
-
-def upsert(table: Table, dialect_name: str, *, arrays: bool = False) -> Insert:
-    """Make an INSERT that overwrites a row with the same primary key.
-
-    Raises `NotImplementedError` for a dialect not thought of.
-    """
-    if dialect_name not in _UPSERTING:
-        raise NotImplementedError(
-            f"no way to overwrite existing rows is known for {dialect_name!r}"
-        )
-    dialect: Any = import_module(f"sqlalchemy.dialects.{dialect_name}")
-    statement: sqlite.Insert = dialect.insert(table)
-    if arrays:
-        statement = statement.from_select(_names(table), select(_unnested(list(table.columns))))
-    rest = [column.name for column in table.columns if not column.primary_key]
-    return statement.on_conflict_do_update(
-        index_elements=list(table.primary_key),
-        set_={name: statement.excluded[name] for name in rest},
-    )
-
-
-SELECT_TIP: Final = select(scopes.c.id, scopes.c.head, scopes.c.chain, scopes.c.recorded_us).where(
-    scopes.c.digest == bindparam("digest")
+SELECT_SCOPES: Final = (
+    "SELECT user_id, agent_id, run_id FROM scopes "
+    f"WHERE head > 0 AND substr(user_id, 1, 1) <> '{NAMELESS}'"
 )
-SELECT_HEAD: Final = select(scopes.c.head).where(scopes.c.digest == bindparam("digest"))
-SELECT_SCOPES: Final = select(scopes.c.user_id, scopes.c.agent_id, scopes.c.run_id).where(
-    scopes.c.head > 0, func.substr(scopes.c.user_id, 1, 1) != NAMELESS
-)
-SELECT_ERASED: Final = select(scopes.c.digest).where(
-    scopes.c.head > 0, func.substr(scopes.c.user_id, 1, 1) == NAMELESS
+SELECT_ERASED: Final = (
+    f"SELECT digest FROM scopes WHERE head > 0 AND substr(user_id, 1, 1) = '{NAMELESS}'"
 )
 SELECT_PAGE: Final = (
-    select(
-        journal.c.seq,
-        journal.c.recorded_us,
-        payloads.c.body,
-        scopes.c.head,
-        payloads.c.salt,
-        journal.c.payload_digest,
-        journal.c.kind,
-        journal.c.chain,
-    )
-    .select_from(
-        journal.join(scopes, scopes.c.id == journal.c.scope_id).outerjoin(
-            payloads,
-            (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq),
-        )
-    )
-    .where(scopes.c.digest == bindparam("digest"), journal.c.seq > bindparam("after"))
-    .order_by(journal.c.seq)
-    .limit(bindparam("rows"))
+    "SELECT journal.seq, journal.recorded_us, payloads.body, scopes.head, payloads.salt, "
+    f"journal.payload_digest, journal.kind, journal.chain FROM {_LOG} LEFT JOIN {_WORDS} "
+    "WHERE scopes.digest = ? AND journal.seq > ? ORDER BY journal.seq LIMIT ?"
 )
 """Rows after a sequence; the body is NULL where it was erased."""
 SELECT_LAST_ERASURE: Final = (
-    select(func.coalesce(func.max(journal.c.seq), 0))
-    .select_from(journal.join(scopes, scopes.c.id == journal.c.scope_id))
-    .where(scopes.c.digest == bindparam("digest"), journal.c.kind == ERASED)
+    f"SELECT coalesce(max(journal.seq), 0) FROM {_LOG} "
+    f"WHERE scopes.digest = ? AND journal.kind = '{ERASED}'"
 )
 SELECT_REDACTIONS: Final = (
-    select(payloads.c.body, payloads.c.salt, journal.c.payload_digest)
-    .select_from(
-        journal.join(scopes, scopes.c.id == journal.c.scope_id).join(
-            payloads,
-            (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq),
-        )
-    )
-    .where(scopes.c.digest == bindparam("digest"), journal.c.kind == REDACTED)
-    .order_by(journal.c.seq)
+    f"SELECT payloads.body, payloads.salt, journal.payload_digest FROM {_LOG} JOIN {_WORDS} "
+    f"WHERE scopes.digest = ? AND journal.kind = '{REDACTED}' ORDER BY journal.seq"
 )
 SELECT_LAST_FORGETTING: Final = (
-    select(func.coalesce(func.max(journal.c.seq), 0))
-    .select_from(journal.join(scopes, scopes.c.id == journal.c.scope_id))
-    .where(scopes.c.digest == bindparam("digest"), journal.c.kind.in_((ERASED, REDACTED)))
+    f"SELECT coalesce(max(journal.seq), 0) FROM {_LOG} "
+    f"WHERE scopes.digest = ? AND journal.kind IN ('{ERASED}', '{REDACTED}')"
 )
 """The last entry after which nothing that was derived before may be used."""
 SELECT_CHAIN: Final = (
-    select(journal.c.chain)
-    .select_from(journal.join(scopes, scopes.c.id == journal.c.scope_id))
-    .where(scopes.c.digest == bindparam("digest"), journal.c.seq == bindparam("seq"))
+    f"SELECT journal.chain FROM {_LOG} WHERE scopes.digest = ? AND journal.seq = ?"
 )
 SELECT_RESPONSE: Final = (
-    select(idempotency.c.body_digest, idempotency.c.response_json)
-    .select_from(idempotency.join(scopes, scopes.c.id == idempotency.c.scope_id))
-    .where(scopes.c.digest == bindparam("digest"), idempotency.c.key == bindparam("key"))
+    "SELECT body_digest, response_json FROM idempotency "
+    "JOIN scopes ON scopes.id = idempotency.scope_id "
+    "WHERE scopes.digest = ? AND idempotency.key = ?"
 )
-SELECT_VECTORS: Final = select(
-    embeddings.c.digest, embeddings.c.dim, embeddings.c.vector, embeddings.c.crc
-).where(
-    embeddings.c.embedder == bindparam("embedder"),
-    embeddings.c.digest.in_(bindparam("digests", expanding=True)),
-)
+SELECT_META: Final = "SELECT value FROM meta WHERE key = ?"
 
 
-def _names(table: Table) -> list[str]:
-    return [column.name for column in table.columns]
-
-
-def _unnested(columns: list[Column[Any]]) -> TableValuedAlias:
-    """Make rows out of one array a column, each a parameter of the column's name."""
-    arrays = [bindparam(column.name, type_=ARRAY(column.type)) for column in columns]
+def select_vectors(count: int) -> str:
+    """Make the statement that reads vectors; takes an embedder and `count` digests."""
     return (
-        func.unnest(*arrays)
-        .table_valued(*(column.name for column in columns), name="given")
-        .render_derived()
+        "SELECT digest, dim, vector, crc FROM embeddings "
+        f"WHERE embedder = ? AND digest IN ({', '.join('?' * count)})"
     )
 
 
-def _text(dialect: Dialect, statement: Executable, *order: str) -> str:
-    """Compile a statement to text whose placeholders stand for the parameters in this order."""
-    if not isinstance(statement, ClauseElement):
-        raise TypeError(f"not a compilable statement: {statement!r}")
-    compiled = statement.compile(dialect=dialect, column_keys=list(order))
-    assert isinstance(compiled, SQLCompiler)
-    positions = tuple(compiled.positiontup or ())
-    assert positions == order, f"parameters stand as {positions}, not as {order}"
-    return str(compiled)
+# -- writing ---------------------------------------------------------------------------
 
 
 class Statements:
-    """The text of the writer's statements for one dialect with positional parameters.
+    """The text of the writer's statements, with `mark` for each parameter.
 
-    `arrays` as the module says. Each is compiled at first use: a reader needs two.
+    `arrays` as the module says; it speaks PostgreSQL then.
     """
 
-    def __init__(self, dialect: Dialect, *, arrays: bool = False) -> None:
-        self._dialect, self._arrays = dialect, arrays
+    def __init__(self, mark: str, *, arrays: bool = False) -> None:
+        self._mark, self._arrays = mark, arrays
+        self.tip = self._text("SELECT id, head, chain, recorded_us FROM scopes WHERE digest = ?")
+        self.head = self._text("SELECT head FROM scopes WHERE digest = ?")
+        self.new_scope = self._text(
+            "INSERT INTO scopes (digest, user_id, agent_id, run_id, head, chain, recorded_us) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"
+        )
+        # Rows of `journal`; as with the next three and `move_head`, for `Backend.write_rows`.
+        self.header = self._rows("journal")
+        self.payload = self._rows("payloads")
+        self.new_response = self._rows("idempotency")
+        self.vector = (
+            f"{self._rows('embeddings')} ON CONFLICT (embedder, digest) DO UPDATE SET "
+            "dim = excluded.dim, vector = excluded.vector, crc = excluded.crc"
+        )
+        # Rows of (user_id, agent_id, run_id, head, chain, recorded_us, scope, before).
+        self.move_head = self._move_heads() if arrays else self._move_head()
+        self.response = self._text(
+            "SELECT body_digest, response_json FROM idempotency WHERE scope_id = ? AND key = ?"
+        )
+        self.chain = self._text("SELECT chain FROM journal WHERE scope_id = ? AND seq = ?")
+        self.drop_payloads = self._text("DELETE FROM payloads WHERE scope_id = ?")
+        self.rewrite_payload = self._text(
+            "UPDATE payloads SET salt = ?, body = ? WHERE scope_id = ? AND seq = ?"
+        )
+        self.drop_responses = self._text("DELETE FROM idempotency WHERE scope_id = ?")
+        self.drop_vectors = "TRUNCATE embeddings" if arrays else "DELETE FROM embeddings"
+        self.put_meta = self._text(
+            "INSERT INTO meta (key, value) VALUES (?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        )
+        self.meta_value = self._text(SELECT_META)
+        self.scrub_done = self._text("DELETE FROM meta WHERE key = ? AND value = ?")
 
-    tip = cached_property[str](lambda self: self._text(SELECT_TIP, "digest"))
-    head = cached_property[str](lambda self: self._text(SELECT_HEAD, "digest"))
-    new_scope = cached_property[str](
-        lambda self: self._text(
-            insert(scopes).returning(scopes.c.id),
-            *("digest", "user_id", "agent_id", "run_id", "head", "chain", "recorded_us"),
-        )
-    )
-    # Rows of `journal`; as with the next three, for `Backend.write_rows`.
-    header = cached_property[str](lambda self: self._rows(journal))
-    payload = cached_property[str](lambda self: self._rows(payloads))
-    new_response = cached_property[str](lambda self: self._rows(idempotency))
-    vector = cached_property[str](
-        lambda self: self._text(
-            upsert(embeddings, self._dialect.name, arrays=self._arrays), *_names(embeddings)
-        )
-    )
-    # Rows of (head, chain, recorded_us, scope, before).
-    move_head = cached_property[str](
-        lambda self: self._text(_move_heads() if self._arrays else _move_head(), *_MOVED)
-    )
-    response = cached_property[str](
-        lambda self: self._text(
-            select(idempotency.c.body_digest, idempotency.c.response_json).where(
-                idempotency.c.scope_id == bindparam("scope"), idempotency.c.key == bindparam("key")
-            ),
-            "scope",
-            "key",
-        )
-    )
-    chain = cached_property[str](
-        lambda self: self._text(
-            select(journal.c.chain).where(
-                journal.c.scope_id == bindparam("scope"), journal.c.seq == bindparam("sequence")
-            ),
-            "scope",
-            "sequence",
-        )
-    )
-    drop_payloads = cached_property[str](
-        lambda self: self._text(
-            delete(payloads).where(payloads.c.scope_id == bindparam("scope")), "scope"
-        )
-    )
-    rewrite_payload = cached_property[str](
-        lambda self: self._text(
-            update(payloads)
-            .where(payloads.c.scope_id == bindparam("scope"), payloads.c.seq == bindparam("at"))
-            .values(salt=bindparam("salt"), body=bindparam("body")),
-            *("salt", "body", "scope", "at"),
-        )
-    )
-    drop_responses = cached_property[str](
-        lambda self: self._text(
-            delete(idempotency).where(idempotency.c.scope_id == bindparam("scope")), "scope"
-        )
-    )
-    drop_vectors = cached_property[str](
-        lambda self: (
-            f"TRUNCATE {embeddings.name}" if self._arrays else self._text(delete(embeddings))
-        )
-    )
-    put_meta = cached_property[str](
-        lambda self: self._text(upsert(meta, self._dialect.name), "key", "value")
-    )
-    meta_value = cached_property[str](
-        lambda self: self._text(select(meta.c.value).where(meta.c.key == bindparam("name")), "name")
-    )
-    scrub_done = cached_property[str](
-        lambda self: self._text(
-            delete(meta).where(meta.c.key == bindparam("name"), meta.c.value == bindparam("mark")),
-            "name",
-            "mark",
-        )
-    )
+    def _text(self, statement: str) -> str:
+        return statement.replace("?", self._mark)
 
-    def _text(self, statement: Executable, *order: str) -> str:
-        return _text(self._dialect, statement, *order)
+    def _rows(self, table: str) -> str:
+        columns = COLUMNS[table]
+        into = f"INSERT INTO {table} ({', '.join(columns)})"
+        if self._arrays:
+            return f"{into} SELECT * FROM {self._unnested(columns)}"
+        return f"{into} VALUES ({', '.join([self._mark] * len(columns))})"
 
-    def _rows(self, table: Table) -> str:
-        names = _names(table)
-        arrayed = select(_unnested(list(table.columns)))
-        return self._text(
-            insert(table).from_select(names, arrayed) if self._arrays else insert(table), *names
+    def _unnested(self, columns: Mapping[str, str]) -> str:
+        """Make rows out of one array a column."""
+        return f"unnest({', '.join(f'{self._mark}::{kind}[]' for kind in columns.values())})"
+
+    def _move_head(self) -> str:
+        changes = ", ".join(f"{name} = ?" for name in _MOVED)
+        return self._text(f"UPDATE scopes SET {changes} WHERE id = ? AND head = ?")
+
+    def _move_heads(self) -> str:
+        given = _MOVED | {"scope": "integer", "before": "bigint"}
+        changes = ", ".join(f"{name} = given.{name}" for name in _MOVED)
+        return (
+            f"UPDATE scopes SET {changes} "
+            f"FROM {self._unnested(given)} AS given({', '.join(given)}) "
+            "WHERE scopes.id = given.scope AND scopes.head = given.before"
         )
 
 
-_SET: Final = ("user_id", "agent_id", "run_id", "head", "chain", "recorded_us")
-_MOVED: Final = (*_SET, "scope", "before")
-
-
-def _move_head() -> Update:
-    return (
-        update(scopes)
-        .where(scopes.c.id == bindparam("scope"), scopes.c.head == bindparam("before"))
-        .values({name: bindparam(name) for name in _SET})
-    )
-
-
-def _move_heads() -> Update:
-    types = {"scope": scopes.c.id.type, "before": scopes.c.head.type}
-    moved = _unnested(
-        [Column(name, types[name] if name in types else scopes.c[name].type) for name in _MOVED]
-    )
-    return (
-        update(scopes)
-        .where(scopes.c.id == moved.c.scope, scopes.c.head == moved.c.before)
-        .values({name: moved.c[name] for name in _SET})
-    )
-
-
-SQLITE: Final = Statements(sqlite.dialect(paramstyle="qmark"))
+SQLITE: Final = Statements("?")
+POSTGRES: Final = Statements("%s", arrays=True)

@@ -19,10 +19,11 @@ from memagent.checkpoints.checkpoint import Projection
 from memagent.checkpoints.store import Checkpoints
 from memagent.core.answers import AsOf, Filter, Hit, Query
 from memagent.core.crash_points import reach
+from memagent.core.long_work import LARGE, Slices
 from memagent.core.records import Scope
 from memagent.core.snapshot import MemorySnapshot
 from memagent.memory.log import MemoryLog
-from memagent.memory.log_reader import LARGE, NOTHING, system_clock
+from memagent.memory.log_reader import NOTHING, system_clock
 from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector, VectorIndex
 from memagent.search.arena import NO_ROW
 from memagent.search.fusion import Candidate
@@ -43,6 +44,8 @@ _Name = tuple[int, AsOf]
 MOST_PAST: Final = 2
 _LARGE_PAST: Final = 256
 """Items from which on a view of the past is kept: to make it takes longer than a search."""
+_TEXTS_AT_ONCE: Final = 16
+"""Texts that are compared in one pass over the view; a long session has hundreds."""
 _NO_ID = frozenset({""})
 """A filter on ids that no item passes."""
 
@@ -290,8 +293,14 @@ class MemoryBank(IndexedLog):
         await self.refresh()
         if not texts or not len(self._view):
             return [[] for _ in texts]
+        view, slices = self._view, Slices()
         vectors = await self._projector.query_vectors([text or " " for text in texts])
-        return most_similar(texts, vectors, k=k, view=self._view)
+        found: list[list[Candidate]] = []
+        for at in range(0, len(texts), _TEXTS_AT_ONCE):
+            part = slice(at, at + _TEXTS_AT_ONCE)
+            found += most_similar(texts[part], vectors[part], k=k, view=view)
+            await slices.rest()
+        return found
 
     alike = most_similar
 

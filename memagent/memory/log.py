@@ -20,7 +20,7 @@ from memagent.core.errors import (
     StoreReadOnly,
     VersionConflict,
 )
-from memagent.core.long_work import Slices, aside
+from memagent.core.long_work import LARGE, Slices, aside
 from memagent.core.ops import OpBatch
 from memagent.core.records import ItemStats, Session, SourceRef
 from memagent.core.snapshot import (
@@ -33,7 +33,7 @@ from memagent.core.snapshot import (
 )
 from memagent.events.rules import checked_delta
 from memagent.memory.chunking import session_entry
-from memagent.memory.log_reader import LARGE, LogReader
+from memagent.memory.log_reader import LogReader
 from memagent.state.effects import plan_commit
 from memagent.state.fold import BankState
 

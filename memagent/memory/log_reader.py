@@ -20,15 +20,9 @@ from memagent.core.errors import (
     StoreError,
     WrongLoop,
 )
-from memagent.core.long_work import Slices, aside, let_go, rare_collections
+from memagent.core.long_work import Slices, aside, is_large, let_go, rare_collections
 from memagent.core.records import MemoryItem, Relation, Scope, Session, Turn
-from memagent.core.snapshot import (
-    Commit,
-    Entry,
-    JournalRow,
-    Redacted,
-    Restored,
-)
+from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.protocols import Clock, Journal
 from memagent.state.adjacency import Path
 from memagent.state.fold import EMPTY_STATE, BankState, apply, changed_items
@@ -39,8 +33,6 @@ _FIRST_ROWS: Final = 8
 """Further entries that every task replays for itself."""
 _REST: Final = 256
 """Entries from which on the garbage collector rests while they are replayed."""
-LARGE: Final = 64
-"""Changes from which on an entry is applied in a thread."""
 _KEPT: Final = 16
 """Recent states of a long log that are kept, for a look at the past and for undo."""
 NOTHING: HashTrieSet[str] = HashTrieSet()
@@ -218,7 +210,7 @@ class LogReader:
 
     async def _follow(self, row: JournalRow) -> None:
         """Advance by a row; a large one is applied in a thread meanwhile."""
-        while is_large(row.entry):
+        while is_large((row.entry,)):
             state = self._state
             if row.seq != state.seq + 1:
                 break
@@ -286,12 +278,7 @@ class LogReader:
 
 async def applied(state: BankState, row: JournalRow) -> BankState:
     """Return the state after a row; a large one is applied in a thread."""
-    return await aside(apply, state, row) if is_large(row.entry) else apply(state, row)
-
-
-def is_large(entry: Entry) -> bool:
-    """Tell whether an entry changes so many items that it takes longer than a slice."""
-    return isinstance(entry, Commit | Restored) and len(entry.changes) >= LARGE
+    return await aside(apply, state, row) if is_large((row.entry,)) else apply(state, row)
 
 
 async def no_rows() -> AsyncIterator[JournalRow]:

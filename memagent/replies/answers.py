@@ -21,7 +21,7 @@ _SESSION_KEYS = ("sessions", "session_ids", "evidence_sessions")
 _MARK = re.compile(r"\s?\[([^\[\]\n]{1,400})\]")
 _MARK_ID = re.compile(r"(?:mem|evt)_\w+|[A-Za-z]\w*:\d+")
 _ANSWER_LINE = re.compile(
-    r"^\W{0,4}(?:final )?answer\W{0,4}:\W{0,4}(?=\S)", re.IGNORECASE | re.MULTILINE
+    r"^[^\w\n]{0,4}(?:final )?answer[^\w\n]{0,4}:\W{0,4}(?=\S)", re.IGNORECASE | re.MULTILINE
 )
 _NO_ANSWER = re.compile(
     r"(?:i (?:do not|don.t) know|unknown|not mentioned|no information(?: available)?"

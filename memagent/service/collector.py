@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-from memagent.core.long_work import NEVER
+from memagent.core.long_work import NEVER, frozen_heap
 
 _YOUNG: Final = (5_000, 5, NEVER)
 """Objects and collections between collections of each generation: a few milliseconds each."""
@@ -27,13 +27,12 @@ def young_collections() -> Generator[None]:
     """Collect only young garbage meanwhile; what was there before, no more at all."""
     before = gc.get_threshold()
     gc.collect()
-    gc.freeze()
     gc.set_threshold(*_YOUNG)
     try:
-        yield
+        with frozen_heap():
+            yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 def collect_when_idle(*, at_work: int) -> bool:

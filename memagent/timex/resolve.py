@@ -116,11 +116,13 @@ _IGNORED_BEFORE = re.compile(
 )
 _IGNORED_AFTER = re.compile(r"[\s.,;:!?)]*")
 _CUE = re.compile(
-    r"\d{4}|\d[./]\d|\d(?:st|nd|rd|th)\b|\d0['’]?s\b|['’]\d\d\b|\bq[1-4]\b|day|week|month|year|decade"
-    r"|quarter|night|morrow|morning|evening|afternoon"
-    r"|\b(?:ago|back|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun"
-    r"|hours?|minutes?)"
-    r"|spring|summer|autumn|fall|winter|christmas|xmas|easter|halloween|thanksgiving|valentine|ties\b",
+    r"\d(?:\d{3}|[./]\d|(?:st|nd|rd|th)\b|0['’]?s\b)|['’]\d\d\b"
+    r"|(?=[a-fhjm-oqs-y])(?:"
+    r"d(?:ay|ecade)|w(?:eek|inter)|mo(?:nth|rrow|rning)|year|night|e(?:vening|aster)"
+    r"|a(?:fternoon|utumn)|s(?:pring|ummer)|fall|christmas|xmas|halloween|quarter"
+    r"|t(?:hanksgiving|ies\b)|valentine"
+    r"|\b(?:q[1-4]\b|a(?:go|pr|ug)|back|j(?:an|un|ul)|f(?:eb|ri)|m(?:ar|ay|on|inute)"
+    r"|s(?:ep|at|un)|oct|nov|dec|t(?:ue|hu)|wed|hour))",
 )
 
 

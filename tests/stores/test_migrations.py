@@ -21,17 +21,12 @@ from sqlalchemy.schema import CreateTable
 
 from memagent.core.errors import StoreError
 from memagent.core.records import Scope
-from memagent.journal import statements as journal_statements
 from memagent.journal.migrations.upgrade import alembic_config
-from memagent.journal.schema import (
-    KNOWN_REVISIONS,
-    SCHEMA_REVISION,
-    VERSION_TABLE,
-    embeddings,
-    metadata,
-)
+from memagent.journal.schema.revision import KNOWN_REVISIONS, SCHEMA_REVISION, TABLES, VERSION_TABLE
+from memagent.journal.schema.tables import metadata
 from memagent.journal.sqlite.engine import writing_engine
 from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.statements import COLUMNS
 from memagent.testing.journal_kit import every_kind, read_all
 
 ANN = Scope(user_id="ann")
@@ -109,12 +104,14 @@ def test_revisions_can_be_taken_back(tmp_path: Path) -> None:
     SqlJournal(tmp_path / "j.db").close()
 
 
-def test_alembic_is_loaded_only_to_migrate(tmp_path: Path) -> None:
+def test_alembic_is_loaded_only_to_migrate_and_sqlalchemy_only_to_make(tmp_path: Path) -> None:
     code = (
         "import sys; from memagent.journal.sqlite.journal import SqlJournal\n"
-        "for path in sys.argv[1:]: SqlJournal(path).close(); print('alembic' in sys.modules)"
+        "for path in sys.argv[1:]: SqlJournal(path).close(); "
+        "print('sqlalchemy' in sys.modules, 'alembic' in sys.modules)"
     )
-    places = [str(tmp_path / "new.db"), str(tmp_path / "new.db"), str(older(tmp_path / "old.db"))]
+    SqlJournal(tmp_path / "there.db").close()
+    places = [str(tmp_path / "there.db"), str(tmp_path / "new.db"), str(older(tmp_path / "old.db"))]
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     done = subprocess.run(
         [sys.executable, "-c", code, *places],
@@ -123,18 +120,21 @@ def test_alembic_is_loaded_only_to_migrate(tmp_path: Path) -> None:
         text=True,
         env=environment,
     )
-    assert done.stdout.split() == ["False", "False", "True"]
+    assert done.stdout.splitlines() == ["False False", "True False", "True True"]
 
 
 def test_nothing_in_the_schema_is_of_sqlite_alone() -> None:
     dialect = postgresql.dialect()
     for table in metadata.sorted_tables:
         assert "ROWID" not in str(CreateTable(table).compile(dialect=dialect))
-    for name in dir(journal_statements):
-        if name.startswith("SELECT_"):
-            assert str(getattr(journal_statements, name).compile(dialect=dialect))
-    assert "ON CONFLICT" in str(
-        journal_statements.upsert(embeddings, "postgresql").compile(dialect=dialect)
-    )
-    with pytest.raises(NotImplementedError, match="oracle"):
-        journal_statements.upsert(embeddings, "oracle")
+
+
+def test_the_statements_name_the_columns_of_the_schema() -> None:
+    assert set(metadata.tables) == TABLES
+    dialect = postgresql.dialect()
+    for name, columns in COLUMNS.items():
+        made = {
+            column.name: column.type.compile(dialect=dialect).lower().partition("(")[0]
+            for column in metadata.tables[name].columns
+        }
+        assert columns == made

@@ -35,7 +35,8 @@ from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
 from memagent.journal.postgres.engine import connect, without_password
 from memagent.journal.postgres.journal import PostgresJournal
 from memagent.journal.rows import scope_digest, scope_key
-from memagent.journal.schema import SCHEMA_REVISION, SEEN, VERSION_TABLE
+from memagent.journal.schema.revision import SCHEMA_REVISION, VERSION_TABLE
+from memagent.journal.schema.tables import SEEN
 from memagent.plugins import load
 from memagent.testing.journal_kit import every_kind, read_all
 

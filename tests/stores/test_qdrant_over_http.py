@@ -191,12 +191,14 @@ async def test_a_passing_fault_at_any_call_ends_as_if_it_had_not_been(
     patience = replace(HASTY, timeout_s=0.4, tries=8) if silent else HASTY
     calls = Calls.to(server.url, patience=patience)
 
+    steady = index_on(server)
+
     for name, (call, routes) in CALLS.items():
-        await index_on(server).upsert(ROWS)
+        await steady.upsert(ROWS)
         expected = await call(index_on(server))
         holds = _left(server)
         for route in routes[-1:] if silent else routes:
-            await index_on(server).upsert(ROWS)
+            await steady.upsert(ROWS)
             seen = len(server.requests)
             server.fail(kind, on=route, retry_after="0" if kind == "429" else None)
             assert await call(QdrantIndex(calls, scope=ANA)) == expected, (
@@ -205,7 +207,7 @@ async def test_a_passing_fault_at_any_call_ends_as_if_it_had_not_been(
             assert _left(server) == holds, f"{name} after {kind} of {route}"
             tries = sum(one.route == route for one in server.requests[seen:])
             assert tries >= 2 or kind == "slow", f"{name} never met {kind} of {route}"
-        await index_on(server).clear()
+        await steady.clear()
     assert without_tenant(server.requests) == []
 
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 
 from memagent.core.long_work import rare_collections
 
 
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    """The state of a common process; the tests' own process has frozen what it collected."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("nothing_frozen")
 def test_thresholds_come_back_and_blocks_nest() -> None:
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    before = gc.get_threshold()
     with rare_collections(new_objects=50_000):
         assert gc.get_threshold()[0] == 50_000
-        assert gc.get_freeze_count() > frozen
+        assert gc.get_freeze_count() > 0
         with rare_collections(new_objects=10_000):
             assert gc.get_threshold()[0] == 50_000
         assert gc.get_threshold()[0] == 50_000
@@ -21,6 +31,18 @@ def test_thresholds_come_back_and_blocks_nest() -> None:
     with pytest.raises(ZeroDivisionError), rare_collections():
         raise ZeroDivisionError
     assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+def test_what_the_process_froze_itself_stays_frozen() -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    kept = [[number] for number in range(1_000)]
+    with rare_collections(new_objects=50_000):
+        assert gc.get_threshold()[0] == 50_000
+    assert len(kept) == 1_000
+    assert gc.get_freeze_count() == frozen
 
 
 def test_few_collections_are_made_inside() -> None:

@@ -55,6 +55,8 @@ class GroupKey:
     start: str | None = None
     """Digest of the snapshot that every member began from; None for whole rollouts."""
     question_id: str | None = None
+    chunk: int | None = None
+    """Place of the chunk in the session; None where a session is credited as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,9 +26,18 @@ from memagent.designs.parts.learned.tokens import (
 )
 from train.learned.dialogues import LabelledClause, LabelledTurn
 from train.learned.network import TokenBatch
+from train.learned.words import neighbours
 
 IGNORED = -100
 """Label of a token that takes part in no loss."""
+SWAPPED = 0.15
+"""Share of the longer words outside of all parts that `swapped` puts others in the place of."""
+_LONGER = re.compile(r"[a-z]{4,}")
+_FIXED = frozenset(
+    "never without always ever instead longer anymore rather used kidding joking really from into "
+    "with that this these those what when then than more most over after before just only".split()
+)
+"""Words that a near one would turn into the opposite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +67,28 @@ class LabelledBatch:
     relations: Tensor  # (N,)
 
 
-def turn_row(turn: LabelledTurn) -> TurnRow:
-    """Return a turn in numbers."""
+def swapped(turn: LabelledTurn, words: Sequence[Word], rng: random.Random) -> list[Word]:
+    """Return the words, some outside of all parts of statements replaced by near ones.
+
+    So a form has as many wordings as its words have neighbours; the places stay.
+    """
+    parts = [span for clause in turn.clauses for span in clause.spans.values()]
+    kept: list[Word] = []
+    for word in words:
+        outside = not any(start < word.end and word.start < end for start, end in parts)
+        free = word.text not in _FIXED and _LONGER.fullmatch(word.text)
+        if outside and free and rng.random() < SWAPPED:
+            near = neighbours(word.folded)
+            word = replace(word, text=rng.choice(near)) if near else word
+        kept.append(word)
+    return kept
+
+
+def turn_row(turn: LabelledTurn, rng: random.Random | None = None) -> TurnRow:
+    """Return a turn in numbers; with `rng` some of its words are others (`swapped`)."""
     words = words_of(turn.text)
+    if rng is not None:
+        words = swapped(turn, words, rng)
     context = words_of(turn.before)[-CONTEXT_WORDS:]
     rows = rows_of(
         words, context, speaker=turn.speaker, others=turn.others, timed=time_places(turn.text)

@@ -22,8 +22,8 @@ from environments.worlds.language.spec import Grammar
 from environments.worlds.truth import Act, Telling, Truth
 from environments.worlds.world import make_world
 from train.learned.forms import extra_forms, generic_forms, german_grammar, german_time
-from train.learned.predicates import open_relations
-from train.learned.words import random_grammar, value_like
+from train.learned.predicates import NAMES, open_relations
+from train.learned.words import invented, random_grammar, value_like
 
 HELD_OUT: Final = (
     "vehicle", "employer", "favourite_colour", "favourite_song", "pet", "clubs", "concert",
@@ -33,6 +33,8 @@ HELD_OUT: Final = (
 GERMAN_SHARE: Final = 0.12
 OPEN_RELATIONS: Final = 24
 """Relations with a random predicate that an English episode is drawn from, beside the world's."""
+TOGETHER: Final = 4
+"""Dialogues that share a grammar of random words; drawing one takes longer than a dialogue."""
 _BEGINNINGS: Final = (
     "Honestly,", "Well,", "So,", "Guess what,", "Funny enough,", "Anyway,", "Listen,", "Hm,",
     "You know what?", "Right.", "Thanks!", "Yeah,", "Haha!", "No problem.", "Great to hear that!",
@@ -94,14 +96,16 @@ def labelled_episodes(
     count: int, *, seed: int, held_out: bool = False
 ) -> Iterator[LabelledEpisode]:
     """Return episodes; with `held_out` only of the relations that training never uses."""
-    for number in range(count):
-        rng = random.Random(f"learned/{seed}/{number}")
+    for first in range(0, count, TOGETHER):
+        rng = random.Random(f"learned/{seed}/{first}")
         german = not held_out and rng.random() < GERMAN_SHARE
         if german:
             grammar = random_grammar(rng, german_grammar())
         else:
             grammar = english_grammar(rng, held_out=held_out)
-        yield _episode(rng, grammar, german=german)
+        lexicon = Lexicon(grammar, held_out=False)
+        for _ in range(first, min(first + TOGETHER, count)):
+            yield _episode(rng, lexicon, german=german)
 
 
 def english_grammar(rng: random.Random, *, held_out: bool) -> Grammar:
@@ -113,7 +117,12 @@ def english_grammar(rng: random.Random, *, held_out: bool) -> Grammar:
     if held_out:
         return grammar
     more = open_relations(rng, grammar, OPEN_RELATIONS)
-    return replace(grammar, relations=(*grammar.relations, *more))
+    names = tuple(dict.fromkeys(invented(rng).capitalize() for _ in range(40)))
+    return replace(
+        grammar,
+        relations=(*grammar.relations, *more),
+        pools={**grammar.pools, NAMES: names},
+    )
 
 
 @lru_cache(maxsize=2)
@@ -128,14 +137,13 @@ def _english(*, held_out: bool) -> Grammar:
     return replace(grammar, relations=relations)
 
 
-def _episode(rng: random.Random, grammar: Grammar, *, german: bool) -> LabelledEpisode:
+def _episode(rng: random.Random, lexicon: Lexicon, *, german: bool) -> LabelledEpisode:
     config = WorldConfig(
         sessions=rng.randint(3, 7), turns=rng.randint(8, 14), facts=rng.uniform(3.0, 7.0),
         overwrite=rng.uniform(0.2, 0.65), interference=rng.uniform(0.0, 0.5),
-        distractors=rng.uniform(0.2, 0.6), friends=min(rng.randint(1, 3), _bonds(grammar)),
+        distractors=rng.uniform(0.2, 0.6), friends=min(rng.randint(1, 3), _bonds(lexicon.grammar)),
         relations=rng.randint(8, 24),
     )  # fmt: skip
-    lexicon = Lexicon(grammar, held_out=False)
     episode, truth = make_world("e", str(rng.random()), lexicon, config)
     by_turn = {telling.turn_id: telling for telling in truth.tellings}
     turns: list[LabelledTurn] = []

@@ -34,11 +34,11 @@ _ROLE_WEIGHTS = (0.5, 1.5, 1.5, 3.0, 1.0)
 class FitPlan:
     """The numbers of a fit."""
 
-    steps: int = 3_000
+    steps: int = 2_400
     """Updates; dialogues are made until they are done."""
     batch: int = 64
     """Turns a batch."""
-    rate: float = 2e-3
+    rate: float = 2.5e-3
     seed: int = 0
     passes: int = 2
     """Times that a batch is used before it is thrown away; the second time words drop out."""
@@ -85,7 +85,7 @@ def _batches(plan: FitPlan, relations: dict[str, int]) -> Iterator[LabelledBatch
     waiting: list[TurnRow] = []
     for number, episode in enumerate(labelled_episodes(_ENDLESS, seed=plan.seed), start=1):
         waiting += [
-            turn_row(turn)
+            turn_row(turn, rng)
             for turn in episode.turns
             if turn.text.strip() and (turn.clauses or rng.random() < PLAIN_SHARE)
         ]

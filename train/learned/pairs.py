@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from memagent.designs.parts.learned.pairs import PAIR_FEATURES, Side, features_of
+from memagent.designs.parts.learned.labels import ACTS
+from memagent.designs.parts.learned.pairs import COMPARED, PAIR_FEATURES, Side, features_of
 from memagent.designs.parts.learned.people import People
 from memagent.designs.parts.learned.reading import Clause, Reader, TurnText
 from train.learned.dialogues import LabelledClause, LabelledEpisode
@@ -23,6 +24,12 @@ from train.learned.network import PairScorer
 
 MEMORIES = 16
 """Memories that a statement is compared with."""
+_UNSURE = 0.4
+"""Share of the choices whose act is blurred towards "it tells something"."""
+_MISREAD = 0.2
+"""Share of the pairs in which no value counts as found."""
+_OF_VALUES = (3, 4, 8, 9, 10)
+"""Features that compare the values."""
 _UNTRUE = frozenset(("joke", "hearsay"))
 _REPLACING = frozenset(("change", "correct", "end", "done", "move", "retract"))
 
@@ -135,19 +142,36 @@ def fit_pairs(cases: Sequence[PairCase], *, seed: int = 0, epochs: int = 12) -> 
     torch.manual_seed(seed)
     scorer = PairScorer(PAIR_FEATURES)
     optimiser = torch.optim.AdamW(scorer.parameters(), lr=3e-3, weight_decay=0.01)
-    rng = random.Random(seed)
+    rng, noise = random.Random(seed), np.random.default_rng(seed)
     order = list(range(len(cases)))
     for epoch in range(epochs):
         rng.shuffle(order)
         for group in optimiser.param_groups:
             group["lr"] = 3e-3 * (1.0 - epoch / epochs)
         for start in range(0, len(order), 64):
-            batch = [cases[number] for number in order[start : start + 64]]
+            batch = [_blurred(cases[number], noise) for number in order[start : start + 64]]
             loss = _loss(scorer, batch)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
     return scorer
+
+
+def _blurred(case: PairCase, noise: np.random.Generator) -> PairCase:
+    """Return a choice as it looks where the network reads badly.
+
+    The encoder knows the acts and values of its own training far too well: a scorer that
+    saw these alone would believe every act.
+    """
+    features = case.features.copy()
+    if noise.random() < _UNSURE:
+        acts = features[:, COMPARED : COMPARED + len(ACTS)]
+        share = noise.uniform(0.3, 1.0)
+        acts *= 1.0 - share
+        acts[:, ACTS.index("tell")] += share
+    missed = noise.random(len(features)) < _MISREAD
+    features[np.ix_(missed, _OF_VALUES)] = 0.0
+    return PairCase(features, case.answer, case.act)
 
 
 def choice_logits(scorer: PairScorer, cases: Sequence[PairCase]) -> torch.Tensor:

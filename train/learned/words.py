@@ -14,8 +14,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+import numpy as np
+
 from environments.worlds.language.loading import LEVELS, grammar_of
 from environments.worlds.language.spec import Grammar, Person
+from memagent.designs.parts.learned.tokens import Floats, static_vector
 from memagent.embed.static import TABLE_FOLDER
 
 _ONSETS: Final = (
@@ -26,6 +29,7 @@ _CODAS: Final = ["", "", "", "", "n", "r", "l", "s", "m", "k", "th", "nd", "x", 
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _KEPT: Final = frozenset("of the in and a an at on for to with my his her".split())
 _PLAIN: Final = re.compile(r"[a-z]{4,11}")
+_NEIGHBOURS: Final = 8
 PEOPLE: Final = 80
 """Names of an episode's grammar; the training half of them is used."""
 
@@ -48,6 +52,20 @@ def _vocabulary() -> tuple[str, ...]:
     banned = held_out_words()
     pieces = (TABLE_FOLDER / "vocab.txt").read_text("utf-8").split("\n")
     return tuple(piece for piece in pieces if _PLAIN.fullmatch(piece) and piece not in banned)
+
+
+@lru_cache(maxsize=1)
+def _table() -> Floats:
+    rows = np.stack([static_vector(word) for word in _vocabulary()])
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
+
+
+@lru_cache(maxsize=20_000)
+def neighbours(word: str) -> tuple[str, ...]:
+    """Return the words of the vocabulary nearest to a folded word, itself left out."""
+    near = _table() @ static_vector(word)
+    order = np.argsort(-near, kind="stable")[: _NEIGHBOURS + 1]
+    return tuple(own for place in order if (own := _vocabulary()[int(place)]) != word)
 
 
 def invented(rng: random.Random) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from memagent.core.exchange import Role
 from train.credit.groups import Branch, CreditGroup, GroupKey, Member, is_flat
+from train.rollouts.lineage import ChunkRun
 from train.sampling.policy import Call
 from train.settings.options import ANSWER_ROLES, MANAGER_ROLES
 
@@ -28,6 +29,21 @@ class GradedRun:
     """None for a run that failed or could not be scored."""
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
     """Amounts of the reward's terms by name."""
+    chunks: tuple[ChunkRun, ...] = ()
+    """Its parts by chunk, where they have credit of their own."""
+    by_call: bool = False
+    """Whether a manager's call that was not handed the evidence has no credit."""
+
+    def part(self, role: Role, chunk: int | None) -> tuple[float | None, tuple[Call, ...]]:
+        """Return the reward and the calls of a chunk; None for what lies in no chunk."""
+        if chunk is None:
+            inside = {call.response.id for part in self.chunks for call in part.calls}
+            return self.reward, tuple(c for c in self.calls if c.response.id not in inside)
+        if chunk >= len(self.chunks):
+            return None, ()
+        part = self.chunks[chunk]
+        masked = self.by_call and role is Role.MANAGER and not part.handed
+        return None if masked else part.reward, part.calls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +70,16 @@ class Comparison:
         return [run.reward for run in self.runs if run.reward is not None]
 
     def groups(self, roles: Collection[Role]) -> list[CreditGroup]:
-        """Return a group for each trained role.
+        """Return a group for each trained role, or for each of its chunks.
 
         Roles other than the answerer that said nothing have none.
         """
         manager = self.branch != "answer"
+        chunks = max((len(run.chunks) for run in self.runs), default=0)
         groups = [
-            self._group(role)
+            self._group(role, chunk)
             for role in sorted(MANAGER_ROLES if manager else ANSWER_ROLES)
+            for chunk in (None, *range(chunks))
             if role in roles
         ]
         return [
@@ -74,17 +92,19 @@ class Comparison:
         """Tell whether any trained role has a group with different rewards."""
         return not all(is_flat(group, tolerance=tolerance) for group in self.groups(roles))
 
-    def _group(self, role: Role) -> CreditGroup:
-        members = tuple(
-            Member(
-                reward=run.reward,
-                response_ids=tuple(call.response.id for call in run.calls if call.role is role),
-                start=run.start,
-                version=self.version,
-                parts=run.parts,
+    def _group(self, role: Role, chunk: int | None) -> CreditGroup:
+        members: list[Member] = []
+        for run in self.runs:
+            reward, calls = run.part(role, chunk)
+            members.append(
+                Member(
+                    reward=reward,
+                    response_ids=tuple(call.response.id for call in calls if call.role is role),
+                    start=run.start,
+                    version=self.version,
+                    parts=run.parts,
+                )
             )
-            for run in self.runs
-        )
         key = GroupKey(
             branch=self.branch,
             role=role,
@@ -92,5 +112,6 @@ class Comparison:
             session=self.session,
             start=self.start,
             question_id=self.question_id,
+            chunk=chunk,
         )
-        return CreditGroup(key=key, members=members)
+        return CreditGroup(key=key, members=tuple(members))

@@ -9,21 +9,24 @@ greedily.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from environments.play.rollout import MemoryAgent
-from environments.records import Episode, ProbeScore
+from environments.records import Episode, Probe, ProbeScore
 from environments.rewards.scoring import Scoring
 from environments.rewards.terms import AnswerTerm, Term, Weighted, memory_r2_reward, outcome_of
 from memagent.core.exchange import Role, Sampling
+from memagent.core.reports import IngestReport
 from memagent.core.snapshot import MemorySnapshot
 from train.credit.advantages import EVERYTHING, Balance, group_zscore
 from train.credit.objectives import Objective
 from train.credit.slots import Estimator, Selector
 from train.rollouts.collect import Collector
 from train.rollouts.comparisons import GradedRun
+from train.rollouts.lineage import ChunkRun, CreditUnit, chunk_runs, turns_by_chunk
 from train.rollouts.slots import NO_SOURCE, GroupSource
 from train.settings.options import MANAGER_ROLES
 
@@ -51,6 +54,8 @@ class CreditPlan:
     rehearsal: int = 8
     """Earlier questions asked after a local rerun."""
     local_weight: float = 1.0
+    unit: CreditUnit = "session"
+    """What is credited by itself in global credit by session and in local groups."""
     estimator: Estimator = group_zscore
     balance: Balance = "rows"
     flat_tolerance: float = 0.0
@@ -109,6 +114,34 @@ class Grading:
         parts = {name: amount for name, amount in reward.parts.items() if amount is not None}
         return replace(run, reward=reward.total, parts=parts)
 
+    def grade_session(
+        self,
+        run: GradedRun,
+        episode: Episode,
+        memory: MemorySnapshot,
+        scores: Sequence[ProbeScore],
+        report: IngestReport,
+        *,
+        questions: Sequence[Probe],
+    ) -> GradedRun:
+        """Return the run of one session with its reward and, if planned, those of its chunks.
+
+        `questions` are those about the session itself among all that were scored.
+        """
+        graded = self.grade(run, episode, memory, scores, (report,))
+        if self.plan.unit == "session":
+            return graded
+        session = next(each for each in episode.sessions if each.id == report.session_id)
+        parts = chunk_runs(
+            ChunkRun(calls=run.calls, reward=graded.reward),
+            turns=turns_by_chunk(session, chunk_turns=self.collector.agent.design.chunk_turns),
+            probes=questions,
+            scores=scores,
+            report=report,
+            grade=lambda own, part: self.grade(run, episode, memory, own, (part,)).reward,
+        )
+        return replace(graded, chunks=parts, by_call=self.plan.unit == "call")
+
     def grade_answer(
         self, run: GradedRun, episode: Episode, memory: MemorySnapshot, score: ProbeScore
     ) -> GradedRun:
@@ -132,7 +165,7 @@ class Grading:
         if self.plan.control != "random_reward":
             return list(runs)
         draws = self.collector.draws(key, "random_reward")
-        return [run if run.reward is None else replace(run, reward=draws.random()) for run in runs]
+        return [run if run.reward is None else _drawn(run, draws) for run in runs]
 
     async def extended(
         self,
@@ -150,3 +183,10 @@ class Grading:
         if not count:
             return tuple(first)
         return (*first, *self.controlled(await further(count), f"{key}/more"))
+
+
+def _drawn(run: GradedRun, draws: random.Random) -> GradedRun:
+    """Return the run with draws in [0, 1] for its reward and those of its chunks."""
+    reward = draws.random()
+    chunks = tuple(replace(part, reward=draws.random()) for part in run.chunks)
+    return replace(run, reward=reward, chunks=chunks)

@@ -129,8 +129,14 @@ def _graded_rollout(
         if terminal_credit(questions, scores) is None:
             return run
         own = {probe.id for probe in questions.own}
-        scores = tuple(score for score in scores if score.probe_id in own)
-        traces = traces[place : place + 1]
+        return grading.grade_session(
+            run,
+            episode,
+            rollout.trajectory.end,
+            tuple(score for score in scores if score.probe_id in own),
+            traces[place].report,
+            questions=questions.own,
+        )
     reports = tuple(trace.report for trace in traces)
     return grading.grade(run, episode, rollout.trajectory.end, scores, reports)
 
@@ -248,7 +254,9 @@ async def _graded_after(
         earned = next(scores)
         if after_credit(questions, earned) is None:
             return run
-        return grading.grade(run, asked.episode, trace.after, earned, (trace.report,))
+        return grading.grade_session(
+            run, asked.episode, trace.after, earned, trace.report, questions=questions.due
+        )
 
     return [graded(trace, calls) for trace, calls in runs]
 

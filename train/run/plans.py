@@ -54,6 +54,7 @@ def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
     evidence: list[tuple[Term, float]] = [(EvidenceTerm(), args.evidence)] if args.evidence else []
     return CreditPlan(
         credit=cast(Any, args.credit),
+        unit=cast(Any, args.credit_unit),
         reward=Weighted(*terms, *evidence),
         answer_reward=answer_worth(args.worth, *evidence),
         episode_terms=Temporal(args.temporal) if args.temporal else None,

@@ -338,8 +338,13 @@ def _uniforms(job: Job, count: int) -> np.ndarray:
 
 
 def _speaking(model: Any, adapter: str) -> AbstractContextManager[Any]:
-    """Let the model speak with an adapter, or with none; leave a model without adapters alone."""
-    if not hasattr(model, "peft_config"):
+    """Let the model speak with an adapter, or with none.
+
+    Leave a model without adapters alone, and one whose only adapter all roles share: it
+    speaks as it is trained.
+    """
+    adapters = getattr(model, "peft_config", {})
+    if not adapters or (not adapter and len(adapters) == 1):
         return nullcontext()
     if not adapter:
         return model.disable_adapter()

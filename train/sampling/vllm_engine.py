@@ -1,17 +1,18 @@
 """Sampling through vLLM, in this process (colocate) or on a server.
 
-It stands behind the same `Engine` as everything else. TRL's `VLLMGeneration` sets vLLM
-up and hands it the weights; asking it is done here, because every row has a length,
-temperature and seed of its own and TRL's call has one for all. Weights are handed over
-once an update. Sleep mode stays off: a rollout asks hundreds of times, and waking up
-would cost more than it frees. `max_num_seqs` is the batch width, so that local reruns
-fit beside the rollouts. Prefix caching is vLLM's default and is what makes reruns from
-one memory cheap; it is emptied with each hand-over. JSON Schemas are held by vLLM
-itself.
+It stands behind the same `Engine` as everything else. Asking is done here, because every
+row has a length, temperature and seed of its own and TRL's call has one for all. Weights
+are handed over once an update: LoRA adapters as adapters, under a name for each version
+(`train.sampling.vllm_adapters`), so each role speaks with its own; whole weights through
+TRL's `VLLMGeneration`. Sleep mode stays off: a rollout asks hundreds of times, and
+waking up would cost more than it frees. `max_num_seqs` is the batch width, so that local
+reruns fit beside the rollouts. Prefix caching is vLLM's default and is what makes reruns
+from one memory cheap. JSON Schemas are held by vLLM itself.
 
-Limits of the tests: neither vLLM nor a GPU was at hand when this was written. The
-mapping of rows to requests is tested against recordings of both calls; setting up,
-handing over weights and throughput are not. The log-probabilities are vLLM's own, after
+Limits of the tests: neither vLLM nor a GPU was at hand when this was written. TRL's real
+client and whole training runs with two adapters are driven by a server that speaks
+vLLM's HTTP; the engine in this process and the transfer of whole weights are tested
+against recordings. Throughput is not. The log-probabilities are vLLM's own, after
 temperature, nucleus and grammar, and a few thousandths off the trainer's; the trainer
 logs the difference and weighs rows by the ratio (`train.sampling.mismatch`).
 
@@ -21,17 +22,29 @@ logs the difference and weighs rows by the ratio (`train.sampling.mismatch`).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from memagent.core.errors import ConfigError
+from train.errors import TrainFault
 from train.sampling.generation import Job, Sampled
+from train.sampling.vllm_adapters import (
+    AdapterHost,
+    AdapterVersions,
+    ColocatedAdapters,
+    ServerAdapters,
+    served_rank,
+)
 
+MISSING = 'use_vllm needs vLLM: pip install "memagent[train,vllm]"'
 Said = tuple[Sequence[int], Sequence[float]]
 """Completion ids and their log-probabilities."""
 
@@ -53,16 +66,20 @@ class VLLMEngine:
         *,
         eos_ids: Sequence[int],
         version: Callable[[], int] = lambda: 0,
-        hand_over: Callable[[], None] = lambda: None,
+        hand_over: Callable[[int], object] = abs,
+        served: Callable[[str | None], str | None] | None = None,
         on_device: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         """Sample through the sender.
 
-        `version()` counts updates of the weights; `hand_over()` gives them to vLLM and
-        takes part in it on every process. `on_device()` chooses this process's device:
-        requests come from a worker thread, which would begin on the first one.
+        `version()` counts updates of the weights; `hand_over(version)` gives them to vLLM
+        and takes part in it on every process. `served` gives the name under which vLLM has
+        an adapter; without it rows that need one are refused. `on_device()` chooses this
+        process's device: requests come from a worker thread, which would begin on the
+        first one.
         """
         self._on_device = on_device
+        self._served = served
         self._sender = sender
         self._eos_ids = frozenset(eos_ids)
         self._version = version
@@ -77,22 +94,28 @@ class VLLMEngine:
         """
         version = self._version()
         if version != self._synced:
-            self._hand_over()
+            self._hand_over(version)
             self._synced = version
 
     def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
         """Return one result a job, in order.
 
-        Raises `ConfigError` for a row that needs a LoRA adapter of its own.
+        Raises `ConfigError` for a row with an adapter where none are served, `TrainFault`
+        when the weights were updated while vLLM answered with those before.
         """
-        if adapter := next((job.adapter for job in jobs if job.adapter), None):
-            raise ConfigError(
-                f"vLLM is given merged weights, so it cannot speak with adapter {adapter!r}: "
-                "train one adapter for all roles, or set use_vllm = false"
-            )
+        adapter = next((job.adapter for job in jobs if job.adapter), None)
+        if adapter and self._served is None:
+            raise ConfigError(f"vLLM was given whole weights, so it has no adapter {adapter!r}")
         self.sync()
+        if self._served is not None:
+            jobs = [replace(job, adapter=self._served(job.adapter)) for job in jobs]
         with self._on_device():
             said = self._sender.send(jobs) if jobs else []
+        if self._version() != self._synced:
+            raise TrainFault(
+                f"vLLM answered with version {self._synced} of the weights, and the policy is "
+                f"version {self._version()} by now"
+            )
         return [
             Sampled(
                 completion_ids=tuple(ids),
@@ -123,15 +146,20 @@ class ServerSender:
         extra: dict[str, Any] = {"seed": _seed(job)}
         if job.grammar is not None:
             extra["structured_outputs"] = {"json": json.loads(job.grammar)}
-        output = self._client.generate(
-            prompts=[list(job.prompt_ids)],
-            n=1,
-            temperature=job.temperature,
-            top_p=job.top_p,
-            max_tokens=job.max_tokens,
-            logprobs=0,
-            generation_kwargs=extra,
-        )
+        if job.adapter is not None:
+            extra["model"] = job.adapter
+        try:
+            output = self._client.generate(
+                prompts=[list(job.prompt_ids)],
+                n=1,
+                temperature=job.temperature,
+                top_p=job.top_p,
+                max_tokens=job.max_tokens,
+                logprobs=0,
+                generation_kwargs=extra,
+            )
+        except Exception as error:  # TRL's client raises nothing narrower
+            raise TrainFault(f"the vLLM server gave no reply: {error}") from error
         return output["completion_ids"][0], [place[0] for place in output["logprobs"][0]]
 
 
@@ -139,7 +167,12 @@ class ColocatedSender:
     """Asks the vLLM engine in this process: all rows in one call, each with its own sampling."""
 
     def __init__(
-        self, llm: Any, *, sampling: Callable[..., Any], structured: Callable[..., Any]
+        self,
+        llm: Any,
+        *,
+        sampling: Callable[..., Any],
+        structured: Callable[..., Any],
+        adapters: ColocatedAdapters | None = None,
     ) -> None:
         """Send to a `vllm.LLM`.
 
@@ -147,15 +180,22 @@ class ColocatedSender:
         `StructuredOutputsParams`.
         """
         self._llm = llm
+        self._adapters = adapters
         self._sampling = sampling
         self._structured = structured
 
     def send(self, jobs: Sequence[Job]) -> list[Said]:
         """Return one completion a job, in order."""
+        adapters = (
+            {}
+            if self._adapters is None
+            else {"lora_request": [self._adapters.request(job.adapter) for job in jobs]}
+        )
         outputs = self._llm.generate(
             [{"prompt_token_ids": list(job.prompt_ids)} for job in jobs],
             sampling_params=[self._params(job) for job in jobs],
             use_tqdm=False,
+            **adapters,
         )
         return [_said(output.outputs[0]) for output in outputs]
 
@@ -183,11 +223,6 @@ def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | Non
     many short calls.
     """
     args = trainer.args
-    if len(set(trainer.adapters.values())) > 1:
-        raise ConfigError(
-            "vLLM is given merged weights, so it cannot speak with an adapter a role: set "
-            "model.lora.per_role = false, or use_vllm = false"
-        )
     if args.vllm_enable_sleep_mode:
         raise ConfigError(
             "vllm_enable_sleep_mode must be false: a rollout asks too often to wake vLLM up "
@@ -198,20 +233,91 @@ def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | Non
             "vllm_tensor_parallel_size must be 1 with vllm_mode = 'colocate': every process asks "
             "on its own"
         )
-    try:
-        from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
-        from vllm.sampling_params import StructuredOutputsParams  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise ConfigError('use_vllm needs vLLM: pip install "memagent[train,vllm]"') from error
+    bare = trainer.accelerator.unwrap_model(trainer.model)
+    opened = _with_adapters if hasattr(bare, "peft_config") else _with_weights
+    sender, how = opened(trainer, bare, context_tokens)
+    return VLLMEngine(
+        sender,
+        eos_ids=eos_ids,
+        version=lambda: trainer.state.global_step,
+        on_device=partial(torch.cuda.device, trainer.accelerator.device)
+        if trainer.accelerator.device.type == "cuda"
+        else nullcontext,
+        **how,
+    )
+
+
+def _with_adapters(
+    trainer: Any, model: Any, context_tokens: int | None
+) -> tuple[Sender, dict[str, Any]]:
+    """Return what asks a vLLM that holds the base model, and how adapters get there."""
+    args, accelerator = trainer.args, trainer.accelerator
+    host: AdapterHost | None
+    if args.vllm_mode == "server":
+        client = _client_of(args)
+        sender: Sender = ServerSender(client, width=args.batch_width)
+        host = ServerAdapters(client) if accelerator.is_main_process else None
+    else:
+        llm, sampling, structured, request = _colocated(trainer, model, context_tokens)
+        host = adapters = ColocatedAdapters(request)
+        sender = ColocatedSender(llm, sampling=sampling, structured=structured, adapters=adapters)
+    versions = AdapterVersions(
+        model,
+        host,
+        folder=Path(args.output_dir) / "vllm",
+        is_main=accelerator.is_main_process,
+        wait=accelerator.wait_for_everyone,
+    )
+    return sender, {"hand_over": versions.publish, "served": versions.served}
+
+
+def _colocated(trainer: Any, model: Any, context_tokens: int | None) -> tuple[Any, ...]:
+    """Return an engine with the base model in this process, and vLLM's request classes.
+
+    Set up as TRL does, which has no setting for adapters.
+    """
+    vllm, structured = _vllm()
+    from vllm.lora.request import LoRARequest  # pyright: ignore[reportMissingImports]
+
+    args, accelerator = trainer.args, trainer.accelerator
+    for name, value in (
+        ("RANK", accelerator.process_index),
+        ("LOCAL_RANK", accelerator.local_process_index),
+        ("WORLD_SIZE", accelerator.num_processes),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "29577"),
+    ):
+        os.environ.setdefault(name, str(value))
+    llm = vllm.LLM(
+        model=model.get_base_model().config.name_or_path,
+        gpu_memory_utilization=args.vllm_gpu_memory_utilization,
+        max_model_len=args.vllm_max_model_length or context_tokens,
+        max_num_seqs=args.batch_width,
+        model_impl=args.vllm_model_impl,
+        distributed_executor_backend="external_launcher",
+        seed=accelerator.process_index,
+        logprobs_mode="processed_logprobs",
+        enable_lora=True,
+        max_loras=2 * len(model.peft_config),
+        max_lora_rank=served_rank(model),
+    )
+    return llm, vllm.SamplingParams, structured, LoRARequest
+
+
+def _with_weights(
+    trainer: Any, _model: Any, context_tokens: int | None
+) -> tuple[Sender, dict[str, Any]]:
+    """Return what asks a vLLM that is given whole weights, and how they get there."""
+    args = trainer.args
+    vllm, structured = _vllm()
     from trl.generation.vllm_generation import VLLMGeneration
 
-    url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
     generation: Any = VLLMGeneration(
         model=trainer.model,
         accelerator=trainer.accelerator,
         processing_class=trainer.processing_class,
         mode=args.vllm_mode,
-        server_base_url=url,
+        server_base_url=_url(args),
         server_timeout=args.vllm_server_timeout,
         group_port=args.vllm_group_port,
         gpu_memory_utilization=args.vllm_gpu_memory_utilization,
@@ -220,36 +326,45 @@ def open_vllm(trainer: Any, *, eos_ids: Sequence[int], context_tokens: int | Non
         enable_sleep_mode=False,
         model_impl=args.vllm_model_impl,
     )
-    sender = _sender_of(trainer, generation, url, SamplingParams, StructuredOutputsParams)
-    return VLLMEngine(
-        sender,
-        eos_ids=eos_ids,
-        version=lambda: trainer.state.global_step,
-        hand_over=partial(hand_over, generation, trainer.accelerator),
-        on_device=partial(torch.cuda.device, trainer.accelerator.device)
-        if trainer.accelerator.device.type == "cuda"
-        else nullcontext,
-    )
-
-
-def _sender_of(trainer: Any, generation: Any, url: str, sampling: Any, structured: Any) -> Sender:
-    """Return what asks vLLM, on a server or in this process."""
-    args = trainer.args
+    sender: Sender
     if args.vllm_mode != "server":
-        return ColocatedSender(generation.llm, sampling=sampling, structured=structured)
+        sender = ColocatedSender(
+            generation.llm, sampling=vllm.SamplingParams, structured=structured
+        )
+    else:
+        # Only the main process has the client that weights go through; each process asks
+        # with one of its own.
+        main = trainer.accelerator.is_main_process
+        client = generation.vllm_client if main else _client_of(args)
+        sender = ServerSender(client, width=args.batch_width)
+    return sender, {"hand_over": partial(hand_over, generation, trainer.accelerator)}
+
+
+def _url(args: Any) -> str:
+    return args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+
+
+def _client_of(args: Any) -> Any:
+    """Return TRL's client of the server; raise `ConfigError` without vLLM."""
     from trl.generation.vllm_client import VLLMClient
 
-    # Only the main process has the client that weights go through; each process asks
-    # with one of its own.
-    client = (
-        generation.vllm_client
-        if trainer.accelerator.is_main_process
-        else VLLMClient(base_url=url, connection_timeout=args.vllm_server_timeout)
-    )
-    return ServerSender(client, width=args.batch_width)
+    try:
+        return VLLMClient(base_url=_url(args), connection_timeout=args.vllm_server_timeout)
+    except ImportError as error:
+        raise ConfigError(MISSING) from error
 
 
-def hand_over(generation: Any, accelerator: Any) -> None:
+def _vllm() -> tuple[Any, Any]:
+    """Return vLLM and its class for schemas; raise `ConfigError` without it."""
+    try:
+        import vllm  # pyright: ignore[reportMissingImports]
+        from vllm.sampling_params import StructuredOutputsParams  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ConfigError(MISSING) from error
+    return vllm, StructuredOutputsParams
+
+
+def hand_over(generation: Any, accelerator: Any, _version: int) -> None:
     """Give vLLM the weights and let no process ask before it has them all.
 
     Only the main process sends them to a server; the others would ask the old ones.

@@ -117,6 +117,14 @@ class LoGoOptions:
         default="session",
         metadata={"help": "Global credit by 'session', or 'terminal': one for the whole rollout."},
     )
+    credit_unit: str = field(
+        default="session",
+        metadata={
+            "help": "What is credited by itself: a 'session', a 'chunk' of it by the questions "
+            "about its turns, or a 'call': a chunk, but no credit for the manager where the "
+            "extractor left their evidence out."
+        },
+    )
     local_probability: float = field(
         default=0.5,
         metadata={
@@ -306,6 +314,10 @@ def _own_rules(args: LoGoOptions) -> Rules:
     return {
         "roles": (args.roles in ROLE_SETS, f"one of {', '.join(ROLE_SETS)}"),
         "credit": (args.credit in ("terminal", "session"), "'terminal' or 'session'"),
+        "credit_unit": (
+            args.credit_unit in ("session", "chunk", "call"),
+            "'session', 'chunk' or 'call'",
+        ),
         "balance": (args.balance in ("rows", "branches"), "'rows' or 'branches'"),
         "local_probability": (0 <= args.local_probability <= 1, "between 0 and 1"),
         "local_weight": (args.local_weight >= 0, "at least 0; 0 makes no local runs"),

@@ -15,7 +15,7 @@ from memagent.core.errors import InputError
 from memagent.core.exchange import Role
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Rejected, Update
 from memagent.core.records import Fact, MemoryItem
-from memagent.core.trials import Trial
+from memagent.core.trials import FAILED, SUCCEEDED, Trial
 from memagent.designs.base import Lesson, SlotContext
 from memagent.designs.parts.asking import TEXT, JsonCall, ask_for_json, list_schema
 from memagent.designs.parts.retrieval.hybrid import query_for
@@ -24,8 +24,6 @@ from memagent.memory.facade import Memory
 from memagent.replies.notes import NoteDraft, parse_notes
 from memagent.replies.ops import parse_ops
 
-SUCCEEDED: Final = "succeeded"
-FAILED: Final = "failed"
 NOTES: Final = list_schema(
     "notes",
     {"type": "object", "properties": dict.fromkeys(("text", "subject", "id", "tag"), TEXT)},

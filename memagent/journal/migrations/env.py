@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from alembic import context
 
-from memagent.journal.schema import VERSION_TABLE, metadata
+from memagent.journal.schema.revision import VERSION_TABLE
+from memagent.journal.schema.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

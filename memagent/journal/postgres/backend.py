@@ -6,24 +6,21 @@ A transaction names its scopes (`schema`), takes one advisory lock a scope, alwa
 in the same order, and only then reads their ends: one round trip. Whoever comes second
 waits for the first one's commit and is then decided against what it wrote. Locks are
 taken before anything is read, so a lock's holder never waits for another lock and
-nobody deadlocks. Journals of one process share a pool of reading connections; with the
-writer's, a process holds `pool` + 1 at most.
+nobody deadlocks. Journals of one process share a pool of reading connections (`pool`);
+with the writer's, a process holds `pool` + 1 at most.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.pool import NullPool, QueuePool
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from memagent.core.errors import InputError, StoreError
 from memagent.journal.backend import (
@@ -34,17 +31,17 @@ from memagent.journal.backend import (
     Tip,
     oldest_kept,
 )
+from memagent.journal.making import begin_with
 from memagent.journal.postgres import engine as postgres_engine
+from memagent.journal.postgres.pool import OPEN_POOLS, PostgresReaders, last_result, naming
 from memagent.journal.rows import ScopeKey, first_chain, scope_digest
-from memagent.journal.schema import SETTING
-from memagent.journal.statements import ERASURE_KEY, Statements, begin_with
+from memagent.journal.statements import ERASURE_KEY, POSTGRES, Statements
 
 Scrub: TypeAlias = Literal["vacuum", "rewrite"]
 """After an erasure: free the space of what was deleted, or write the tables anew without
 it.
 """
 
-_POSTGRES: Final = Statements(postgresql.dialect(paramstyle="format"), arrays=True)
 # Held while the schema is made or migrated.
 SCHEMA_LOCK: Final = 0x6D656D6167656E74
 _WORDS: Final = "payloads, idempotency, scopes"
@@ -60,8 +57,12 @@ class PostgresBackend:
     pool: int = 4
     scrub_by: Scrub = "vacuum"
     shared = True
-    sql: Statements = field(default=_POSTGRES, init=False, compare=False, repr=False)
+    sql: Statements = field(default=POSTGRES, init=False, compare=False, repr=False)
     page_rows = 128
+    table_names = (
+        "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+        "WHERE nspname = current_schema() AND relkind IN ('r', 'p')"
+    )
 
     @property
     def name(self) -> str:
@@ -72,6 +73,11 @@ class PostgresBackend:
     def driver_error(self) -> type[Exception]:
         """`psycopg.Error`."""
         return postgres_engine.psycopg_module().Error
+
+    @property
+    def read_errors(self) -> tuple[type[Exception], ...]:
+        """The driver's errors and the pool's."""
+        return (self.driver_error, SQLAlchemyError)
 
     def guard(self) -> AbstractContextManager[None]:
         """Guard nothing: a forked child never touches its parent's connections."""
@@ -84,6 +90,10 @@ class PostgresBackend:
     def worth_another_try(self, exc: Exception) -> bool:
         """Tell whether the connection died, or another transaction was in the way."""
         return postgres_engine.worth_another_try(exc)
+
+    def schema_connection(self) -> Any:
+        """Open a connection; see `connect`."""
+        return self.connect()
 
     def writing_engine(self) -> Engine:
         """Make an engine of one connection at a time.
@@ -123,7 +133,7 @@ class PostgresBackend:
             f"SELECT digest, id, head, chain, recorded_us FROM scopes WHERE digest IN ({digests})"
         )
         tips = {scope: Tip(0, 0, first_chain(digest), 0) for digest, scope in by_digest.items()}
-        return tips | {by_digest[digest]: Tip(*tip) for digest, *tip in _last_result(cursor)}
+        return tips | {by_digest[digest]: Tip(*tip) for digest, *tip in last_result(cursor)}
 
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
@@ -141,7 +151,7 @@ class PostgresBackend:
             "LOCK TABLE embeddings IN ROW EXCLUSIVE MODE; SELECT value FROM meta WHERE key = "
             f"'{ERASURE_KEY}'"
         )
-        rows = _last_result(cursor)
+        rows = last_result(cursor)
         return rows[0][0] if rows else ""
 
     def forget_copies(self, cursor: DriverCursor, digest: str) -> None:
@@ -225,148 +235,9 @@ class PostgresBackend:
             connection.execute("COMMIT")
         return gone > 0
 
-    def reading_engine(self) -> Engine:
-        """Return the pool of this process, shared by all who read the same database."""
-        return _ENGINES.acquire(self)
-
-    def release_engine(self, engine: Engine) -> None:
-        """Release the pool; the last user closes its connections."""
-        _ENGINES.release(self, engine)
-
-    @contextmanager
-    def reading(self, engine: Engine, seen: Sequence[str]) -> Generator[Connection]:
-        """Open a read-only transaction on one snapshot that sees these scopes alone."""
-        statement = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {naming(seen)}"
-        with _ran(engine, statement) as (connection, _):
-            yield connection
-
-    def heads(self, engine: Engine) -> AskedHeads:
-        """Make heads that are asked for every time."""
-        return AskedHeads(engine)
-
-
-class AskedHeads:
-    """`Heads` by one statement each.
-
-    The next read of any process sees what another one has acknowledged.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def head(self, scope: ScopeKey) -> int:
-        """Return the sequence of the scope's last row, 0 when it has none.
-
-        Raises `psycopg.Error`.
-        """
-        digest = scope_digest(scope)
-        statement = f"{naming([digest])}; SELECT head FROM scopes WHERE digest = '{digest}'"
-        with _ran(self._engine, statement) as (_, cursor):
-            rows = _last_result(cursor)
-        return rows[0][0] if rows else 0
-
-    def close(self) -> None:
-        """Do nothing: there is no connection to close."""
-
-
-class _Engines:
-    """Pools of reading connections by database and process.
-
-    A pool is open for as long as somebody uses it. Thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._reset()
-        if sys.platform != "win32":
-            os.register_at_fork(after_in_child=self._leave)
-        self._inherited: list[dict[PostgresBackend, tuple[Engine, int]]] = []
-
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._open: dict[PostgresBackend, tuple[Engine, int]] = {}
-
-    def _leave(self) -> None:
-        self._inherited.append(
-            self._open
-        )  # a connection dropped by a child would end its parent's session
-        self._reset()
-
-    def acquire(self, backend: PostgresBackend) -> Engine:
-        with self._lock:
-            engine, users = self._open.get(backend) or (pooled_engine(backend, backend.pool), 0)
-            self._open[backend] = (engine, users + 1)
-        return engine
-
-    def release(self, backend: PostgresBackend, engine: Engine) -> None:
-        with self._lock:
-            known, users = self._open.get(backend, (None, 0))
-            if known is not engine:
-                return
-            if users > 1:
-                self._open[backend] = (engine, users - 1)
-                return
-            del self._open[backend]
-        engine.dispose()
-
-
-_ENGINES: Final = _Engines()
-
-
-def pooled_engine(backend: PostgresBackend, size: int) -> Engine:
-    """Make an engine over a pool of connections to the server."""
-    return create_engine(
-        "postgresql+psycopg://",
-        creator=backend.connect,
-        poolclass=QueuePool,
-        pool_size=size,
-        max_overflow=0,
-        pool_timeout=_WAIT_FOR_CONNECTION_S,
-        pool_use_lifo=True,
-        use_native_hstore=False,
-    )
-
-
-@contextmanager
-def _ran(engine: Engine, statements: str) -> Generator[tuple[Connection, Any]]:
-    """Run statements; yield the connection and their cursor.
-
-    A transaction that they began is given up on leaving.
-
-    A connection that had died in the pool is replaced once, and with it all the others
-    that lie there.
-    """
-    connection, cursor = _first(engine, statements, again=True)
-    try:
-        yield connection, cursor
-    finally:
-        connection.close()
-
-
-def _first(engine: Engine, statements: str, *, again: bool) -> tuple[Connection, Any]:
-    connection = engine.connect()
-    driver: Any = connection.connection.driver_connection
-    try:
-        return connection, driver.execute(statements)
-    except postgres_engine.psycopg_module().Error as exc:
-        lost = postgres_engine.connection_was_lost(exc)
-        if lost:
-            connection.invalidate()
-        connection.close()
-        if not lost or not again:
-            raise
-    engine.dispose()
-    return _first(engine, statements, again=False)
-
-
-def naming(seen: Sequence[str]) -> str:
-    """Make the statement that names a transaction's scopes: digests, or a sign of `backend`."""
-    return f"SELECT set_config('{SETTING}', '{','.join(seen)}', true)"
-
-
-def _last_result(cursor: Any) -> list[tuple[Any, ...]]:
-    while cursor.nextset():
-        pass
-    return cursor.fetchall()
+    def readers(self) -> PostgresReaders:
+        """Use the pool of this process, shared by all who read the same database."""
+        return PostgresReaders(self, OPEN_POOLS.acquire(self, self.connect, self.pool))
 
 
 def lock_key(digest: str) -> int:

@@ -14,9 +14,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as NoConnectionFree
-
 from memagent.core.errors import (
     ConfigError,
     InputError,
@@ -185,6 +182,9 @@ def worth_another_try(exc: Exception) -> bool:
 
 def store_error(exc: Exception, place: str, doing: str) -> StoreError | InputError:
     """Translate an error of the driver or the pool for the caller."""
+    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.exc import TimeoutError as NoConnectionFree
+
     cause = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
     text = f"{doing} {place} failed: {' '.join(str(cause).split())}"
     if isinstance(exc, NoConnectionFree):

@@ -11,9 +11,8 @@ back. Repeat such a request with its idempotency key.
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
-
 from memagent.core.errors import ConfigError, StoreError
+from memagent.journal.backend import ReadConnection
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.postgres.backend import PostgresBackend, Scrub
 from memagent.journal.postgres.engine import refuse_transaction_pooling
@@ -70,13 +69,13 @@ class PostgresJournal(DatabaseJournal):
         return self._reader.ask(_examined)
 
 
-def _examined(connection: Connection) -> tuple[dict[str, str], list[str]]:
-    version, role, unbound, size, used, most = connection.exec_driver_sql(
+def _examined(connection: ReadConnection) -> tuple[dict[str, str], list[str]]:
+    version, role, unbound, size, used, most = connection.execute(
         "SELECT current_setting('server_version'), current_user, r.rolsuper OR r.rolbypassrls, "
         "pg_database_size(current_database()), "
         "(SELECT count(*) FROM pg_stat_activity), current_setting('max_connections')::int FROM "
         "pg_roles r WHERE r.rolname = current_user"
-    ).one()
+    ).fetchone()
     facts = {
         "version": version,
         "role": role,
@@ -91,6 +90,6 @@ def _examined(connection: Connection) -> tuple[dict[str, str], list[str]]:
     wrong += [
         f"the server runs with {name} off: a power cut may lose or tear what was acknowledged"
         for name in ("fsync", "full_page_writes")
-        if connection.exec_driver_sql(f"SHOW {name}").scalar_one() != "on"
+        if connection.execute(f"SHOW {name}").fetchone() != ("on",)
     ]
     return facts, wrong

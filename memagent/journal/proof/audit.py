@@ -8,10 +8,9 @@ against that, `compare_tips` compares it with the ends noted elsewhere (`tips`).
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, func, select
-
+from memagent.journal.backend import ReadConnection
 from memagent.journal.proof.redactions import Redactions
 from memagent.journal.proof.tips import Noted, TipBook
 from memagent.journal.rows import (
@@ -24,13 +23,62 @@ from memagent.journal.rows import (
     payload_digest,
     scope_digest,
 )
-from memagent.journal.schema import journal, payloads, scopes
 
 _ROWS_AT_ONCE: Final = 256
 _MOST_REPORTED: Final = 20
+_SCOPE: Final = "SELECT id, digest, user_id, agent_id, run_id, head, chain, recorded_us FROM scopes"
+_STRAYS: Final = (
+    "SELECT min(rows.seq), count(*) FROM {table} rows "
+    "LEFT JOIN scopes ON scopes.id = rows.scope_id WHERE scopes.id IS NULL"
+)
+_ERASED_BEFORE: Final = (
+    f"SELECT coalesce(max(seq), 0) FROM journal WHERE scope_id = ? AND kind = '{ERASED}'"
+)
+_ROWS: Final = (
+    "SELECT journal.seq, journal.kind, journal.recorded_us, journal.payload_digest, "
+    "journal.chain, payloads.salt, payloads.body FROM journal LEFT JOIN payloads "
+    "ON payloads.scope_id = journal.scope_id AND payloads.seq = journal.seq "
+    "WHERE journal.scope_id = ? AND journal.seq > ? "
+    f"ORDER BY journal.seq LIMIT {_ROWS_AT_ONCE}"
+)
+_HEADLESS: Final = (
+    "SELECT payloads.seq FROM payloads LEFT JOIN journal "
+    "ON payloads.scope_id = journal.scope_id AND payloads.seq = journal.seq "
+    "WHERE payloads.scope_id = ? AND journal.seq IS NULL "
+    f"ORDER BY payloads.seq LIMIT {_MOST_REPORTED}"
+)
+_END: Final = (
+    "SELECT scopes.user_id, scopes.head, journal.chain FROM scopes LEFT JOIN journal "
+    "ON journal.scope_id = scopes.id AND journal.seq = ? WHERE scopes.digest = ?"
+)
 
 
-def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
+class _Scope(NamedTuple):
+    """A row of `scopes`."""
+
+    id: int
+    digest: str
+    user_id: str
+    agent_id: str | None
+    run_id: str | None
+    head: int
+    chain: bytes
+    recorded_us: int
+
+
+class _Row(NamedTuple):
+    """A header with its payload, None where that is absent."""
+
+    seq: int
+    kind: str
+    recorded_us: int
+    payload_digest: bytes
+    chain: bytes
+    salt: bytes | None
+    body: bytes | None
+
+
+def audit_scope(connection: ReadConnection, scope: ScopeKey) -> list[str]:
     """Return what is wrong with the scope's log, the first bad sequence first.
 
     Each line names a sequence; [] when nothing is wrong.
@@ -38,14 +86,11 @@ def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
     A scope that was never written to is in order. At most 20 lines.
     """
     digest = scope_digest(scope)
-    names = (
-        (scopes.c.user_id == scope[0])
-        & _same(scopes.c.agent_id, scope[1])
-        & _same(scopes.c.run_id, scope[2])
-    )
-    tips = connection.execute(
-        select(scopes).where((scopes.c.digest == digest) | names).order_by(scopes.c.id)
-    ).all()
+    user_id, *rest = scope
+    same = [f"{name} IS NULL" if value is None else f"{name} = ?" for name, value in _named(rest)]
+    asked = f"{_SCOPE} WHERE digest = ? OR (user_id = ? AND {' AND '.join(same)}) ORDER BY id"
+    values = (digest, user_id, *(value for value in rest if value is not None))
+    tips = [_Scope(*row) for row in connection.execute(asked, values).fetchall()]
     strays = _strays(connection)
     if not tips:
         return strays
@@ -61,18 +106,19 @@ def audit_scope(connection: Connection, scope: ScopeKey) -> list[str]:
     return (problems + strays)[:_MOST_REPORTED]
 
 
-def audit_erased(connection: Connection, digest: str) -> list[str]:
+def audit_erased(connection: ReadConnection, digest: str) -> list[str]:
     """Return what is wrong with the log of an erased scope, known by its digest alone."""
-    tip = connection.execute(select(scopes).where(scopes.c.digest == digest)).first()
-    if tip is None:
+    row = connection.execute(f"{_SCOPE} WHERE digest = ?", (digest,)).fetchone()
+    if row is None:
         return [f"seq 0: the scope {digest[:12]} is gone"]
+    tip = _Scope(*row)
     problems = _audit_log(connection, tip, digest)
     if tip.user_id != f"{NAMELESS}{digest}":
         problems.insert(0, "seq 0: the scope's row has another name than its digest")
     return problems
 
 
-def _audit_log(connection: Connection, tip: Row[Any], digest: str) -> list[str]:
+def _audit_log(connection: ReadConnection, tip: _Scope, digest: str) -> list[str]:
     auditor = _Auditor(connection, tip.id, digest)
     problems = auditor.run()
     if tip.head != auditor.seq:
@@ -85,23 +131,17 @@ def _audit_log(connection: Connection, tip: Row[Any], digest: str) -> list[str]:
     return problems[:_MOST_REPORTED]
 
 
-def _same(column: Column[Any], value: str | None) -> ColumnElement[bool]:
-    return column.is_(None) if value is None else column == value
+def _named(values: list[str | None]) -> zip[tuple[str, str | None]]:
+    return zip(("agent_id", "run_id"), values, strict=True)
 
 
-def _strays(connection: Connection) -> list[str]:
+def _strays(connection: ReadConnection) -> list[str]:
     """Report rows that belong to no scope, as a removed row of a scope leaves behind."""
     problems: list[str] = []
-    for table in (journal, payloads):
-        lost = table.outerjoin(scopes, scopes.c.id == table.c.scope_id)
-        rows = (
-            select(func.min(table.c.seq), func.count())
-            .select_from(lost)
-            .where(scopes.c.id.is_(None))
-        )
-        first, count = connection.execute(rows).one()
+    for table in ("journal", "payloads"):
+        first, count = connection.execute(_STRAYS.format(table=table)).fetchone()
         if count:
-            problems.append(f"seq {first}: {count} rows of {table.name} belong to no scope")
+            problems.append(f"seq {first}: {count} rows of {table} belong to no scope")
     return problems
 
 
@@ -111,15 +151,12 @@ class _Auditor:
     `seq`, `chain` and `recorded_us` are those of the last header seen.
     """
 
-    def __init__(self, connection: Connection, scope_id: int, digest: str) -> None:
+    def __init__(self, connection: ReadConnection, scope_id: int, digest: str) -> None:
         self._connection = connection
         self._scope_id = scope_id
         self._redactions = Redactions(connection, digest)
         self.seq, self.chain, self.recorded_us = 0, first_chain(digest), 0
-        last = select(func.coalesce(func.max(journal.c.seq), 0)).where(
-            journal.c.scope_id == scope_id, journal.c.kind == ERASED
-        )
-        self._erased_before: int = connection.execute(last).scalar_one()
+        self._erased_before: int = connection.execute(_ERASED_BEFORE, (scope_id,)).fetchone()[0]
 
     def run(self) -> list[str]:
         problems = self._headless_payloads()
@@ -134,35 +171,15 @@ class _Auditor:
             after = rows[-1].seq
         return problems
 
-    def _rows(self, after: int) -> list[Row[Any]]:
-        joined = journal.outerjoin(
-            payloads,
-            (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq),
-        )
-        return list(
-            self._connection.execute(
-                select(journal, payloads.c.salt, payloads.c.body)
-                .select_from(joined)
-                .where(journal.c.scope_id == self._scope_id, journal.c.seq > after)
-                .order_by(journal.c.seq)
-                .limit(_ROWS_AT_ONCE)
-            )
-        )
+    def _rows(self, after: int) -> list[_Row]:
+        rows = self._connection.execute(_ROWS, (self._scope_id, after)).fetchall()
+        return [_Row(*row) for row in rows]
 
     def _headless_payloads(self) -> list[str]:
-        joined = payloads.outerjoin(
-            journal, (payloads.c.scope_id == journal.c.scope_id) & (payloads.c.seq == journal.c.seq)
-        )
-        rows = self._connection.execute(
-            select(payloads.c.seq)
-            .select_from(joined)
-            .where(payloads.c.scope_id == self._scope_id, journal.c.seq.is_(None))
-            .order_by(payloads.c.seq)
-            .limit(_MOST_REPORTED)
-        )
-        return [f"seq {row.seq}: a payload without a header" for row in rows]
+        rows = self._connection.execute(_HEADLESS, (self._scope_id,)).fetchall()
+        return [f"seq {seq}: a payload without a header" for (seq,) in rows]
 
-    def _check(self, row: Row[Any]) -> list[str]:
+    def _check(self, row: _Row) -> list[str]:
         problems: list[str] = []
         if row.seq != self.seq + 1:
             problems.append(f"expected {self.seq + 1} here: the log has a gap")
@@ -179,7 +196,7 @@ class _Auditor:
             problems.append("its payload is not the one that was written")
         return problems
 
-    def _follows(self, row: Row[Any]) -> bool:
+    def _follows(self, row: _Row) -> bool:
         try:
             chain = next_chain(
                 self.chain,
@@ -196,7 +213,7 @@ class _Auditor:
             return False
         return chain == row.chain
 
-    def _fits(self, row: Row[Any]) -> bool:
+    def _fits(self, row: _Row) -> bool:
         try:
             own = payload_digest(row.salt, row.body)
         except TypeError:
@@ -204,7 +221,7 @@ class _Auditor:
         return own == row.payload_digest or own == self._redactions.digest(row.seq)
 
 
-def compare_tips(connection: Connection, book: TipBook) -> list[str]:
+def compare_tips(connection: ReadConnection, book: TipBook) -> list[str]:
     """Return where a store and the noted ends of its logs disagree; at most 20 lines.
 
     A log may have grown since its end was noted; it may not be shorter, missing, or have
@@ -217,7 +234,7 @@ def compare_tips(connection: Connection, book: TipBook) -> list[str]:
         if len(problems) >= _MOST_REPORTED:
             break
     if book.keyed:
-        known = {digest for (digest,) in connection.execute(select(scopes.c.digest))}
+        known = {digest for (digest,) in connection.execute("SELECT digest FROM scopes").fetchall()}
         problems += [
             f"a log that was never noted appeared (scope {digest[:12]})"
             for digest in sorted(known - noted.keys())
@@ -225,18 +242,14 @@ def compare_tips(connection: Connection, book: TipBook) -> list[str]:
     return problems[:_MOST_REPORTED]
 
 
-def _compared(connection: Connection, end: Noted) -> list[str]:
-    at = (journal.c.scope_id == scopes.c.id) & (journal.c.seq == end.seq)
-    row = connection.execute(
-        select(scopes.c.user_id, scopes.c.head, journal.c.chain)
-        .select_from(scopes.outerjoin(journal, at))
-        .where(scopes.c.digest == end.digest)
-    ).first()
+def _compared(connection: ReadConnection, end: Noted) -> list[str]:
+    row = connection.execute(_END, (end.seq, end.digest)).fetchone()
     if row is None:
         return [f"a whole log of {end.seq} rows is missing (scope {end.digest[:12]})"]
-    who = repr(row.user_id) if row.user_id[:1] != NAMELESS else f"scope {end.digest[:12]}"
-    if row.head < end.seq:
-        return [f"the log of {who} ends at {row.head}; {end.seq} rows were written"]
-    if row.chain is None or bytes(row.chain) != end.chain:
+    user_id, head, chain = row
+    who = repr(user_id) if user_id[:1] != NAMELESS else f"scope {end.digest[:12]}"
+    if head < end.seq:
+        return [f"the log of {who} ends at {head}; {end.seq} rows were written"]
+    if chain is None or bytes(chain) != end.chain:
         return [f"the log of {who} was written anew: row {end.seq} has another chain"]
     return []

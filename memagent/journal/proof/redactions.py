@@ -7,9 +7,9 @@ the new one stands in a later `Redacted` entry, whose own digest is in the chain
 from __future__ import annotations
 
 from pydantic_core import ValidationError
-from sqlalchemy import Connection
 
 from memagent.core.snapshot import Redacted
+from memagent.journal.backend import ReadConnection
 from memagent.journal.rows import decode_entry, payload_digest
 from memagent.journal.statements import SELECT_REDACTIONS
 
@@ -17,7 +17,7 @@ from memagent.journal.statements import SELECT_REDACTIONS
 class Redactions:
     """The digests of a scope's rewritten payloads, read when one is first asked for."""
 
-    def __init__(self, connection: Connection, digest: str) -> None:
+    def __init__(self, connection: ReadConnection, digest: str) -> None:
         self._connection, self._scope = connection, digest
         self._digests: dict[int, bytes] | None = None
 
@@ -29,9 +29,7 @@ class Redactions:
 
     def _read(self) -> dict[int, bytes]:
         digests: dict[int, bytes] = {}
-        for body, salt, digest in self._connection.execute(
-            SELECT_REDACTIONS, {"digest": self._scope}
-        ):
+        for body, salt, digest in self._connection.execute(SELECT_REDACTIONS, (self._scope,)):
             try:
                 entry = decode_entry(body) if payload_digest(salt, body) == digest else None
             except (ValidationError, TypeError):

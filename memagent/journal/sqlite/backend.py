@@ -16,9 +16,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
-
-from sqlalchemy import Connection, Engine
+from typing import TYPE_CHECKING, Any, Final
 
 from memagent.core.errors import InputError, StoreError
 from memagent.journal.backend import COUNT_RESPONSES, DriverCursor, Tip, corrupt, oldest_kept
@@ -28,6 +26,9 @@ from memagent.journal.sqlite import engine as sqlite_engine
 from memagent.journal.sqlite.engine import Synchronous
 from memagent.journal.sqlite.fork_gate import FORK_GATE
 from memagent.journal.statements import SQLITE, Statements
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 _MAX_HEADS: Final = 65_536
 _PRUNED_AT_ONCE: Final = 1_000
@@ -56,6 +57,12 @@ class SqliteBackend:
     sql: Statements = field(default=SQLITE, compare=False, repr=False)
     page_rows = 512
     driver_error: type[Exception] = field(default=sqlite3.Error, compare=False, repr=False)
+    read_errors: tuple[type[Exception], ...] = field(
+        default=(sqlite3.Error,), compare=False, repr=False
+    )
+    table_names = (
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_'"
+    )
     tips: Path | None = field(default=None, compare=False)
     """The file of the ends of logs; None is beside the database."""
     key: bytes | None = field(default=None, compare=False, repr=False)
@@ -81,6 +88,10 @@ class SqliteBackend:
     def worth_another_try(self, exc: Exception) -> bool:
         """Tell whether something else wrote to the file."""
         return isinstance(exc, sqlite3.IntegrityError)
+
+    def schema_connection(self) -> sqlite3.Connection:
+        """Open a connection that may write, and has not made the file durable yet."""
+        return sqlite_engine.connect_for_writing(self.path)
 
     def writing_engine(self) -> Engine:
         """Make an engine; see `sqlite_engine.writing_engine`."""
@@ -187,30 +198,33 @@ class SqliteBackend:
         ):
             return connection.execute(_DROP, (digest, key)).rowcount > 0
 
-    def reading_engine(self) -> Engine:
-        """Make an engine of its own."""
-        return sqlite_engine.reading_engine(self.path)
+    def readers(self) -> SqliteReaders:
+        """Open a pool of its own."""
+        return SqliteReaders(self.path)
 
-    def release_engine(self, engine: Engine) -> None:
-        """Close its connections."""
-        engine.dispose()
+
+class SqliteReaders:
+    """A pool of read-only connections to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._pool = path, sqlite_engine.ReadPool(path)
 
     @contextmanager
-    def reading(
-        self,
-        engine: Engine,
-        seen: Sequence[str],  # noqa: ARG002  # interface
-    ) -> Generator[Connection]:
-        """Open a read-only connection.
+    def reading(self, seen: Sequence[str]) -> Generator[sqlite3.Connection]:  # noqa: ARG002  # interface
+        """Lend a connection.
 
         Statements name the scope that they read, and nothing else keeps scopes apart.
         """
-        with FORK_GATE.inside(), engine.connect() as connection:
+        with FORK_GATE.inside(), self._pool.lend() as connection:
             yield connection
 
-    def heads(self, engine: Engine) -> WatchedHeads:  # noqa: ARG002  # interface
+    def heads(self) -> WatchedHeads:
         """Make heads with a connection of their own."""
-        return WatchedHeads(self.path)
+        return WatchedHeads(self._path)
+
+    def close(self) -> None:
+        """Close the pool."""
+        self._pool.close()
 
 
 class WatchedHeads:

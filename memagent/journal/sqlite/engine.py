@@ -14,16 +14,12 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import quote
-
-from sqlalchemy import Engine, create_engine
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.pool import NullPool, QueuePool
 
 from memagent.core.errors import (
     ConfigError,
@@ -34,7 +30,9 @@ from memagent.core.errors import (
     StoreUnavailable,
 )
 from memagent.journal.backend import ADVICE
-from memagent.journal.statements import begin_with
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 Synchronous: TypeAlias = Literal["FULL", "EXTRA", "NORMAL", "OFF"]
 """The durability of a commit: FULL and EXTRA survive a power cut, NORMAL and OFF only the
@@ -66,15 +64,14 @@ def database_path(url_or_path: str | os.PathLike[str]) -> Path:
     """
     text = os.fspath(url_or_path)
     if "://" in text:
-        try:
-            url = make_url(text)
-        except ArgumentError as exc:
-            raise ConfigError(
-                f"{text!r} is not a database URL; write a path or sqlite:///path"
-            ) from exc
-        if url.get_backend_name() != "sqlite":
-            raise ConfigError(f"a SqlJournal is kept in SQLite, not in {url.get_backend_name()!r}")
-        text = url.database or ""
+        scheme, _, rest = text.partition("://")
+        kind = scheme.partition("+")[0]
+        if kind != "sqlite":
+            raise ConfigError(f"a SqlJournal is kept in SQLite, not in {kind!r}")
+        host, slash, name = rest.partition("?")[0].partition("/")
+        if host:
+            raise ConfigError(f"{text!r} is not a database URL; write a path or sqlite:///path")
+        text = name if slash else ""
     if text in ("", ":memory:"):
         raise ConfigError(
             "a SqlJournal needs a file; use MemoryJournal for a memory that is not kept"
@@ -147,6 +144,11 @@ def connect_for_writing(path: Path) -> sqlite3.Connection:
 
 def writing_engine(path: Path) -> Engine:
     """Make an engine for making and migrating the schema; its transactions begin IMMEDIATE."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import NullPool
+
+    from memagent.journal.making import begin_with
+
     engine = create_engine(
         "sqlite://", creator=lambda: connect_for_writing(path), poolclass=NullPool
     )
@@ -181,16 +183,39 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def reading_engine(path: Path) -> Engine:
-    """Make an engine over `connect_for_reading`, each statement by itself."""
-    return create_engine(
-        "sqlite://",
-        creator=lambda: connect_for_reading(path),
-        poolclass=QueuePool,
-        pool_size=_READ_CONNECTIONS,
-        max_overflow=-1,
-        pool_use_lifo=True,
-    )
+class ReadPool:
+    """Read-only connections that stay out of transactions; each is lent to one thread.
+
+    The one given back last is lent first. At most four stay open for the next.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._free: deque[sqlite3.Connection] = deque()
+        self._closed = False
+
+    @contextmanager
+    def lend(self) -> Generator[sqlite3.Connection]:
+        """Lend a connection; one whose use failed is closed."""
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = connect_for_reading(self._path)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if self._closed or len(self._free) >= _READ_CONNECTIONS:
+            connection.close()
+        else:
+            self._free.append(connection)
+
+    def close(self) -> None:
+        """Close the connections; one that is lent is closed when it comes back."""
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
 
 
 def _wal_bytes(path: Path) -> int:
@@ -210,12 +235,11 @@ def wal_is_long(path: Path) -> bool:
 
 def store_error(exc: Exception, path: Path, doing: str) -> StoreError | InputError:
     """Translate an error of the database for the caller, with the path and what to do."""
-    cause = exc.orig if isinstance(exc, DBAPIError) else exc
-    text = f"{doing} {path} failed: {cause}"
-    if not isinstance(cause, sqlite3.Error):
+    text = f"{doing} {path} failed: {exc}"
+    if not isinstance(exc, sqlite3.Error):
         return StoreError(text)
     try:
-        code = cause.sqlite_errorcode & 0xFF
+        code = exc.sqlite_errorcode & 0xFF
     except AttributeError:  # raised by the driver, not by SQLite
         return StoreError(text)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from memagent.core.errors import MemoryNotFound, StoreError
+from memagent.core.long_work import is_large
 from memagent.core.snapshot import Commit, Entry, JournalRow
 from memagent.core.trials import TrialEnded, TrialStarted
 from memagent.memory.bank import MemoryBank
-from memagent.memory.log_reader import is_large
 from memagent.state.undoing import inverse
 
 _FIRST_WINDOW: Final = 16
@@ -36,7 +36,7 @@ async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
     before = await bank.state_at(target.seq - 1)
     commit = target.entry
     assert isinstance(commit, Commit | TrialEnded)
-    large = is_large(commit)
+    large = is_large((commit,))
     row = await bank.append(lambda state: inverse(state, before, commit), large=large)
     assert row is not None and isinstance(row.entry, Commit)
     return row.entry

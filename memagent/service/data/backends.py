@@ -21,9 +21,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from memagent.core.errors import InputError, StoreError, StoreUnavailable
-from memagent.journal.postgres.backend import PostgresBackend, pooled_engine
-from memagent.journal.schema import SETTING
-from memagent.journal.statements import begin_with
+from memagent.journal.making import begin_with
+from memagent.journal.postgres.backend import PostgresBackend
+from memagent.journal.postgres.pool import pooled_engine
+from memagent.journal.schema.revision import SETTING
 from memagent.service.data.tables import prepare_tables
 
 _CONNECTIONS: Final = 3
@@ -103,7 +104,7 @@ class PostgresTables:
 
     def __init__(self, backend: PostgresBackend) -> None:
         self._backend = backend
-        self.engine = pooled_engine(backend, _CONNECTIONS)
+        self.engine = pooled_engine(backend.connect, _CONNECTIONS)
         begin_with(self.engine, "BEGIN")
 
     def prepare(self) -> None:

@@ -31,7 +31,8 @@ from sqlalchemy import (
 )
 
 from memagent.core.errors import StoreError
-from memagent.journal.schema import SETTING, version_table
+from memagent.journal.schema.revision import SETTING
+from memagent.journal.schema.tables import version_table
 
 REVISION: Final = "0001"
 """The Alembic revision that this metadata describes."""

@@ -112,9 +112,10 @@ def test_no_name_value_or_form_of_a_test_split_is_trained_on(
     drawn |= {word.lower() for _ in range(2_000) for word in value_like(rng, "word Word").split()}
     assert drawn.isdisjoint(banned)
     grammars = [german_grammar(), english_grammar(random.Random(4), held_out=False)]
-    own = {plain(form) for grammar in grammars for relation in grammar.relations
-           for group in FORMS[relation.kind] for form in Lexicon(grammar, held_out=False).forms(
-               relation.name, group) for form in [form.text]}  # fmt: skip
+    lexicons = [(grammar.relations, Lexicon(grammar, held_out=False)) for grammar in grammars]
+    own = {plain(form.text) for relations, lexicon in lexicons for relation in relations
+           for group in FORMS[relation.kind]
+           for form in lexicon.forms(relation.name, group)}  # fmt: skip
     own |= {plain(form) for form in generic_forms()["any"]["retract"]}
     assert len(own) > 1_500
     for level in LEVELS:
@@ -122,7 +123,7 @@ def test_no_name_value_or_form_of_a_test_split_is_trained_on(
             for group in FORMS[relation.kind]:
                 test_forms = {plain(form) for form in getattr(relation, group)[1::2]}
                 assert own.isdisjoint(test_forms), own & test_forms
-    relations = {clause.relation for episode in episodes for turn in episode.turns
-                 for clause in turn.clauses}  # fmt: skip
-    assert relations.isdisjoint(HELD_OUT)
+    spoken = {clause.relation for episode in episodes for turn in episode.turns
+              for clause in turn.clauses}  # fmt: skip
+    assert spoken.isdisjoint(HELD_OUT)
     assert {path.name for path in FOLDER.iterdir()} == {"english.toml", "german.toml", "open.toml"}

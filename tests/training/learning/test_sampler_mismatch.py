@@ -27,7 +27,7 @@ from memagent.core.errors import ConfigError
 from train.rollouts.experience import Step
 from train.sampling.generation import Job
 from train.sampling.mismatch import sampler_mismatch
-from train.sampling.vllm_engine import VLLMEngine, hand_over, open_vllm
+from train.sampling.vllm_engine import VLLMEngine, hand_over
 
 
 def _logps(model: Any, step: Step) -> dict[str, tuple[float, ...]]:
@@ -116,12 +116,6 @@ def test_sampling_that_cuts_tokens_off_is_refused(tmp_path: Path, name: str, val
         settings(tmp_path, **{name: value})
 
 
-def test_vllm_with_an_adapter_a_role_is_refused_at_the_start() -> None:
-    trainer = SimpleNamespace(adapters={"manager": "manager", "answerer": "answerer"}, args=None)
-    with pytest.raises(ConfigError, match="per_role = false"):
-        open_vllm(trainer, eos_ids=[0], context_tokens=None)
-
-
 def test_nobody_asks_before_all_weights_are_there() -> None:
     """A rank without jobs takes part in the hand-over too; the barrier comes after it."""
     told: list[str] = []
@@ -138,7 +132,7 @@ def test_nobody_asks_before_all_weights_are_there() -> None:
         Sender(),
         eos_ids=[0],
         version=lambda: version,
-        hand_over=lambda: hand_over(generation, accelerator),
+        hand_over=lambda version: hand_over(generation, accelerator, version),
     )
     engine.sync()
     assert told == ["weights", "barrier"]

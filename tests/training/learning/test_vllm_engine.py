@@ -97,7 +97,7 @@ def test_weights_are_handed_over_once_an_update() -> None:
         ServerSender(Client()),
         eos_ids=[0],
         version=lambda: versions[-1],
-        hand_over=lambda: handed.append(versions[-1]),
+        hand_over=handed.append,
     )
     for version in (0, 0, 1, 1, 1):
         versions.append(version)
@@ -105,7 +105,7 @@ def test_weights_are_handed_over_once_an_update() -> None:
     assert handed == [0, 1]
 
 
-def test_a_row_with_an_adapter_of_its_own_is_refused() -> None:
+def test_a_row_with_an_adapter_is_refused_where_whole_weights_are_given() -> None:
     with pytest.raises(ConfigError, match="adapter 'manager'"):
         VLLMEngine(ServerSender(Client()), eos_ids=[0]).generate(
             [Job(key="a", prompt_ids=(1,), max_tokens=1, adapter="manager")]

@@ -20,11 +20,11 @@ from memagent.core.exchange import ModelRequest
 from memagent.core.ops import Add, OpLimits, RejectReason, Update
 from memagent.core.records import Fact
 from memagent.core.snapshot import Commit
-from memagent.core.trials import Credit, Trial, TrialEnded, TrialStep
+from memagent.core.trials import SUCCEEDED, Credit, Trial, TrialEnded, TrialStep
 from memagent.designs.base import Lesson, MemoryDesign, SlotContext
 from memagent.designs.experience import ace, case_bank, exp_rag, mem_rl, mistake_notebook
 from memagent.designs.parts.case_scorer import CaseScorer
-from memagent.designs.parts.lessons import SUCCEEDED, actions_of, no_worse
+from memagent.designs.parts.lessons import actions_of, no_worse
 from memagent.designs.parts.retrieval.valued import ValueRetriever
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank

@@ -16,7 +16,15 @@ from memagent.core.ops import Add, Delete, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem, TimeSpan, Trust
 from memagent.designs.base import Proposal, Related, SlotContext
 from memagent.designs.parts.learned.extractor import STATEMENT, read_chunk
-from memagent.designs.parts.learned.pairs import SHORT, Choice, Side, choose, ends, same_as
+from memagent.designs.parts.learned.pairs import (
+    SHORT,
+    Choice,
+    Side,
+    choose,
+    copies,
+    ends,
+    names_old,
+)
 from memagent.designs.parts.learned.reading import Clause, shipped_reader
 from memagent.designs.parts.rules.statements import context_reason
 from memagent.designs.parts.rules.wording import time_told
@@ -124,9 +132,12 @@ class _Draft:
             return
         here = [(place, other) for place, other in self.added.items()]
         items = _changeable(entry, self.changed)
-        sides = [*(_side(item) for item in items), *(_side(other) for _, other in here)]
+        sides = _sides([*items, *(other for _, other in here)])
         new = Side(clause, fact.speaker or "", folded(fact.subject or ""))
         choice = await self.choose(new, sides, self.ctx)
+        whole = fact.kind != STATEMENT and choice.replaces and choice.target is not None
+        if whole and not names_old(clause, sides[choice.target or 0].clause):
+            choice = Choice("add", None, choice.p, "a whole turn replaces what it names only")
         said = f"{said}, {choice.op} {choice.p:.2f} of {len(sides)}"
         said = f"{said}; {choice.reason}" if choice.reason else said
         target = choice.target
@@ -136,7 +147,7 @@ class _Draft:
         elif target < len(items):
             self.ops.append(self._onto(items[target], fact, clause, choice, said))
             if choice.replaces:
-                self._drop_copies(items[target], items, fact)
+                self._drop_copies(new, items[target], items, fact)
         else:
             self._merge(here[target - len(items)], fact, clause, choice, said)
 
@@ -154,12 +165,14 @@ class _Draft:
             id=item.id, text=text, source_turn_ids=fact.source_turn_ids, valid=valid, reason=said
         )
 
-    def _drop_copies(self, item: MemoryItem, items: Sequence[MemoryItem], fact: Fact) -> None:
+    def _drop_copies(
+        self, new: Side, item: MemoryItem, items: Sequence[MemoryItem], fact: Fact
+    ) -> None:
         """Delete the other memories that say what a replaced one said."""
-        old = _side(item)
         others = [other for other in items if other.id not in self.changed]
-        for other in same_as(shipped_reader().network, old, [_side(own) for own in others]):
-            copy = others[other]
+        sides = _sides(others)
+        for place in copies(shipped_reader().network, new, _sides([item])[0], sides):
+            copy = others[place]
             self.changed.add(copy.id)
             sources, reason = fact.source_turn_ids, f"said the same as {item.id}, now replaced"
             self.ops.append(Delete(id=copy.id, source_turn_ids=sources, reason=reason))
@@ -246,9 +259,14 @@ def _later(item: MemoryItem, fact: Fact) -> bool:
     return item.said_at is not None and fact.said_at is not None and item.said_at > fact.said_at
 
 
-def _side(memory: MemoryItem | Fact) -> Side:
-    speaker = memory.speaker or ""
-    return Side(_read(memory), speaker, folded(memory.subject or ""))
+def _sides(memories: Sequence[MemoryItem | Fact]) -> list[Side]:
+    texts = [(memory.text, memory.speaker or "") for memory in memories]
+    return [
+        Side(clause, text[1], folded(memory.subject or ""))
+        for clause, text, memory in zip(
+            shipped_reader().statements(texts), texts, memories, strict=True
+        )
+    ]
 
 
 def _restated(
@@ -261,7 +279,13 @@ def _restated(
     copies. Any other takes the place of the earlier words.
     """
     value, old = clause.spans.get("value"), clause.spans.get("old")
-    if value is not None and old is not None and clause.act in ("correct", "change"):
+    if (
+        value is not None
+        and old is not None
+        and min(value.p, old.p) >= VALUE
+        and clause.act in ("correct", "change")
+        and _holds(earlier, old.text)
+    ):
         words = earlier.text
         place = re.search(rf"(?<!\w){re.escape(old.text)}(?!\w)", words, re.IGNORECASE)
         start, end = place.span() if place is not None else (0, 0)
@@ -272,6 +296,12 @@ def _restated(
             time = fact.valid or time_told(swapped, earlier.said_at) or earlier.valid
             return swapped, time if clause.act == "correct" else fact.valid
     return fact.text, fact.valid
+
+
+def _holds(earlier: MemoryItem | Fact, old: str) -> bool:
+    """Say whether the value of a statement is the one that another gives as the old."""
+    held = _read(earlier).spans.get("value")
+    return held is not None and held.text.lower() == old.lower()
 
 
 _FEW: Final = 8

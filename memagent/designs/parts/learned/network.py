@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zipfile import BadZipFile
 
 import numpy as np
@@ -66,21 +66,34 @@ class ClauseOutput:
 @lru_cache(maxsize=4)
 def open_network(path: Path = WEIGHTS_FILE) -> Network:
     """Read the weights (about 20 ms). Raises `ConfigError` for a file that is none."""
-    try:
-        data = path.read_bytes()
-        with np.load(BytesIO(data), allow_pickle=False) as arrays:
-            weights = {name: arrays[name].astype(np.float32) for name in arrays.files}
-    except (OSError, ValueError, KeyError, BadZipFile) as exc:
-        raise ConfigError(
-            f"the weights in {path} cannot be read ({type(exc).__name__}: {exc}); "
-            "reinstall memagent"
-        ) from exc
+    weights, digest = read_arrays(path)
     for number in range(len(BLOCKS)):
         weight = weights[f"convs.{number}.weight"]  # (out, in, 3)
         weights[f"convs.{number}.flat"] = np.ascontiguousarray(
             weight.transpose(2, 1, 0).reshape(-1, weight.shape[0])
         )  # (3 * in, out)
-    return Network(weights, hashlib.sha256(data).hexdigest())
+    return Network(weights, digest)
+
+
+def read_arrays(path: Path) -> tuple[dict[str, Any], str]:
+    """Return the arrays of a file by name, numbers in float32, and the file's digest.
+
+    Raises `ConfigError` for a file that is none.
+    """
+    try:
+        data = path.read_bytes()
+        with np.load(BytesIO(data), allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, KeyError, BadZipFile) as exc:
+        remedy = "reinstall memagent" if path == WEIGHTS_FILE else "fit them again"
+        raise ConfigError(
+            f"the weights in {path} cannot be read ({type(exc).__name__}: {exc}); {remedy}"
+        ) from exc
+    numbers = {
+        name: array.astype(np.float32) if array.dtype.kind == "f" else array
+        for name, array in found.items()
+    }
+    return numbers, hashlib.sha256(data).hexdigest()
 
 
 def read_tokens(network: Network, rows: Sequence[TokenRows]) -> list[TokenOutput]:

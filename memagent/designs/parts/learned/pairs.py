@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from memagent.designs.parts.learned.labels import ACTS, KINDS
+from memagent.designs.parts.learned.labels import ACTS, KINDS, SUBJECTS
 from memagent.designs.parts.learned.network import Network, pair_scores, softmax
 from memagent.designs.parts.learned.reading import Clause
 from memagent.designs.parts.learned.tokens import Floats
@@ -29,6 +29,12 @@ SURE_ACT: Final = 0.75
 """Least probability that a statement ends or changes something, for it to replace a memory."""
 LEAST_VALUE: Final = 0.6
 """Least probability of the value of a statement that replaces what it does not name."""
+NEAR: Final = 0.3
+"""Least likeness of the keys of a statement and a memory in whose place it is put."""
+ALIKE: Final = 0.7
+"""Least likeness of the keys of two values of one thing, where the act is not sure."""
+_SINGLE: Final = ("state", "preference", "bond")
+"""Kinds of which one value holds at a time."""
 SHORT: Final = 16
 """Most words of statements that may replace each other without a named value. Training saw
 short statements only; in long ones the network sees changes that are none.
@@ -46,6 +52,10 @@ REPLACE_UNNAMED: Final = 0.6
 """The same where it does not name the old value."""
 PAIR_FEATURES: Final = COMPARED + 2 * len(ACTS) + 2 * len(KINDS)
 """Width of a row of features."""
+ALONE: Final = len(ACTS) + len(KINDS) + len(SUBJECTS) + 5
+"""Numbers of a statement without its memories."""
+WORTH: Final = "worth.weight"
+"""The weights of a head that only fitted heads have: whether a statement is worth keeping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +102,15 @@ def choose(network: Network, new: Side, memories: Sequence[Side]) -> Choice:
     logits = choice_logits(network, features_of(new, memories))
     named = [names_old(clause, memory.clause) for memory in memories]
     for place, memory in enumerate(memories):
-        if not named[place] and not _fits(clause, memory.clause):
+        if not named[place] and not _fits(new, memory):
             logits[2 + 2 * place] = -np.inf
         elif named[place]:
             logits[2 + 2 * place] += NAMED
-    probabilities = softmax(logits)
-    same, replaced = probabilities[1::2], probabilities[2::2]
+    worth = unworthy(network, clause)
+    probabilities = softmax(np.append(logits, worth))
+    if probabilities[-1] == probabilities.max():
+        return Choice("skip", None, float(probabilities[-1]), "not worth keeping")
+    same, replaced = probabilities[1:-1:2], probabilities[2:-1:2]
     sums = (float(probabilities[0]), float(same.sum()), float(replaced.sum()))
     kept = Choice("add", None, sums[0])
     if sums[0] < max(sums) and sums[1] >= sums[2]:
@@ -113,6 +126,23 @@ def choose(network: Network, new: Side, memories: Sequence[Side]) -> Choice:
     return kept
 
 
+def unworthy(network: Network, clause: Clause) -> float:
+    """Return the logit that a statement is not worth keeping; -inf without that head."""
+    if WORTH not in network.weights:
+        return -np.inf
+    numbers = np.concatenate([alone(clause), clause.output.key])
+    return float(network.weights[WORTH][0] @ numbers + network.weights["worth.bias"][0])
+
+
+def alone(clause: Clause) -> Floats:
+    """Return the numbers (ALONE,) of a statement."""
+    value, old = clause.spans.get("value"), clause.spans.get("old")
+    output = clause.output
+    own = (clause.keep, ends(clause), value.p if value else -1.0, old.p if old else -1.0,
+           min(1.0, len(clause.words) / 32))  # fmt: skip
+    return np.concatenate([output.act, output.kind, output.subject, own]).astype(np.float32)
+
+
 def ends(clause: Clause) -> float:
     """Return the probability that a statement ends or replaces something."""
     return float(sum(clause.output.act[place] for place in _ENDING_PLACES))
@@ -125,25 +155,41 @@ def names_old(new: Clause, memory: Clause) -> bool:
     """
     if ends(new) < SURE_ACT:
         return False
+    before = _words(memory, "value")
     over = new.act not in ("change", "correct")
     span = new.spans.get("old") or (new.spans.get("value") if over else None)
     words = frozenset(span.text.lower().split()) if span is not None else frozenset[str]()
+    if not words & memory.words and over and _short(new, memory):
+        return bool(before) and before <= new.words
     if not words or not words <= memory.words or not tokenize(" ".join(words)):
         return False
-    return bool(words & _words(memory, "value")) or _short(new, memory)
+    return bool(words & before) or _short(new, memory)
 
 
-def _fits(new: Clause, memory: Clause) -> bool:
+def _fits(new: Side, memory: Side) -> bool:
     """Say whether a statement that does not name the memory may take its place.
 
-    Both must be short, and it must say that something is otherwise now and
-    have a value to put there, or share words of content with the memory.
+    Both must be short, and it must say that something is otherwise now and have a value
+    to put there, or share words of content with the memory; or both must give one thing
+    of one person a value, where only one holds at a time.
     """
-    if ends(new) < SURE_ACT or not _short(new, memory):
+    one, other = new.clause, memory.clause
+    if not _short(one, other):
         return False
-    value = new.spans.get("value")
-    shared = set(tokenize(new.text)) & set(tokenize(memory.text))
-    return len(shared) > 1 or (value is not None and value.p >= LEAST_VALUE)
+    value = one.spans.get("value")
+    valued = value is not None and value.p >= LEAST_VALUE
+    key = float(one.output.key @ other.output.key)
+    if ends(one) >= SURE_ACT:
+        shared = set(tokenize(one.text)) & set(tokenize(other.text))
+        return key >= NEAR and (len(shared) > 1 or (valued and "value" in other.spans))
+    single = one.kind in _SINGLE and other.kind in _SINGLE
+    return (
+        single
+        and key >= ALIKE
+        and valued
+        and "value" in other.spans
+        and new.subject == memory.subject
+    )
 
 
 def _short(new: Clause, memory: Clause) -> bool:
@@ -158,16 +204,26 @@ def choice_logits(network: Network, features: Floats) -> Floats:
     return logits
 
 
-def same_as(network: Network, new: Side, memories: Sequence[Side]) -> list[int]:
-    """Return the places of the memories with the same value that say the same."""
-    if not memories:
+def copies(network: Network, new: Side, gone: Side, memories: Sequence[Side]) -> list[int]:
+    """Return the places of the memories that say what `gone` says, which `new` replaces.
+
+    They say the same of the same value; or they hold that value, and `new` would replace
+    them too.
+    """
+    value = _words(gone.clause, "value")
+    if not memories or not value:
         return []
-    logits = pair_scores(network, features_of(new, memories))[:, 0]
-    value = _words(new.clause, "value")
+    same = pair_scores(network, features_of(gone, memories))[:, 0]
+    replaced = pair_scores(network, features_of(new, memories))[:, 1]
     return [
         place
         for place, memory in enumerate(memories)
-        if logits[place] > 0 and value and value == _words(memory.clause, "value")
+        if (same[place] > 0 and value == _words(memory.clause, "value"))
+        or (
+            replaced[place] > 0
+            and value <= memory.clause.words
+            and _short(new.clause, memory.clause)
+        )
     ]
 
 

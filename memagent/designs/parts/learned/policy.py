@@ -16,13 +16,14 @@ import numpy as np
 
 from memagent.core.exchange import Message, Role
 from memagent.designs.base import SlotContext
-from memagent.designs.parts.learned.labels import ACTS, KINDS, SUBJECTS
+from memagent.designs.parts.learned.labels import ACTS, KINDS
 from memagent.designs.parts.learned.pairs import (
+    ALONE,
     COMPARED,
     Choice,
     Decision,
     Side,
-    ends,
+    alone,
     features_of,
     names_old,
 )
@@ -32,7 +33,7 @@ LEVELS: Final = 64
 """Words that a number from -1 to 1 is rounded to."""
 MEMORIES: Final = 12
 """Most memories that a decision is about."""
-STATEMENT: Final = len(ACTS) + len(KINDS) + len(SUBJECTS) + 5
+STATEMENT: Final = ALONE
 """Numbers of the statement."""
 PAIR: Final = COMPARED + len(ACTS) + len(KINDS) + 1
 """Numbers of each memory."""
@@ -70,12 +71,7 @@ def described(new: Side, memories: Sequence[Side]) -> str:
 
 def statement_features(new: Side) -> Floats:
     """Return the numbers (STATEMENT,) of a statement."""
-    clause = new.clause
-    value, old = clause.spans.get("value"), clause.spans.get("old")
-    output = clause.output
-    own = (clause.keep, ends(clause), value.p if value else -1.0, old.p if old else -1.0,
-           min(1.0, len(clause.words) / 32))  # fmt: skip
-    return np.concatenate([output.act, output.kind, output.subject, own]).astype(np.float32)
+    return alone(new.clause)
 
 
 def pair_features(new: Side, memories: Sequence[Side]) -> Floats:

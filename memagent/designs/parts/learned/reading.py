@@ -26,6 +26,7 @@ from memagent.designs.parts.learned.network import (
 from memagent.designs.parts.learned.tokens import (
     CONTEXT_WORDS,
     DIM,
+    FIRST,
     MAX_WORDS,
     Floats,
     TokenRows,
@@ -53,6 +54,9 @@ _GAP: Final = 3
 """Most words of a gap inside of a sentence that is filled."""
 _PARTS: Final = _ENDS | frozenset(",;:—–-()[]")
 """Signs that part clauses."""
+_QUOTES: Final = frozenset('"“”„«»')
+_TITLE: Final = 9
+"""Most words and signs from one quotation mark to the next, for what they hold to be one name."""
 _LEAST_WORDS: Final = 2
 """Words and signs of a statement at least."""
 
@@ -161,6 +165,8 @@ class Reader:
     def statements(self, texts: Sequence[tuple[str, str]]) -> list[Clause]:
         """Return each (text, speaker), such as a memory, read as one statement."""
         known = {text: self._statements[text] for text in texts if text in self._statements}
+        if len(known) == len(texts):
+            return list(known.values())
         fresh = [text for text in dict.fromkeys(texts) if text not in known]
         windows = [_whole(*text) for text in fresh]
         outputs = read_tokens(self.network, windows)
@@ -252,12 +258,22 @@ def _snapped(places: Sequence[tuple[int, int]], rows: TokenRows) -> list[tuple[i
             if words[after].text in _PARTS and words[after].text not in _ENDS:
                 break
             after += 1
-        short = after - first <= _SHORT and first > rows.context and wide
-        if short and wide[-1][1] >= first - 1 and words[first - 1].text == ",":
+        if wide and _belongs(words, wide[-1], (first, after)):
             wide[-1] = (wide[-1][0], after)
         else:
             wide.append((first, after))
     return wide
+
+
+def _belongs(words: Sequence[Word], before: tuple[int, int], own: tuple[int, int]) -> bool:
+    """Say whether a clause goes on with the one before it.
+
+    It is an appendix behind a comma, or no sign stands between it and a few words.
+    """
+    first, sign = own[0], words[own[0] - 1].text
+    if own[1] - first <= _SHORT and sign == "," and before[1] >= first - 1:
+        return True
+    return before[1] - before[0] < _SHORT and before[1] == first and sign not in _PARTS
 
 
 def _closed(marks: list[int], rows: TokenRows) -> list[int]:
@@ -317,8 +333,32 @@ def _span(text: str, words: Sequence[Word], marked: Floats, p: Floats) -> Span |
     if best is None:
         return None
     _, first, after = best
+    sure = float(p[first:after].mean())
+    first, after = _whole_name(words, first, after)
     begin, end = words[first].start, words[after - 1].end
-    return Span(begin, end, text[begin:end], float(p[first:after].mean()))
+    return Span(begin, end, text[begin:end], sure)
+
+
+def _whole_name(words: Sequence[Word], first: int, after: int) -> tuple[int, int]:
+    """Return the run widened to the quotation or the name in capitals that it lies in."""
+    quotes = [place for place, word in enumerate(words) if word.text in _QUOTES]
+    for opened, closed in zip(quotes[0::2], quotes[1::2], strict=False):
+        if opened < first and after <= closed <= opened + _TITLE:
+            return opened + 1, closed
+    while first > 1 and _joined(words[first - 1], words[first]):
+        first -= 1
+    if first == 1 and words[1].text == "&":
+        first = 0
+    while after < len(words) and _joined(words[after], words[after - 1]):
+        after += 1
+    return first, after
+
+
+def _joined(word: Word, inner: Word) -> bool:
+    """Say whether a word beside a name belongs to it: capitals, or "&" between capitals."""
+    if word.text == "&" or inner.text == "&":
+        return word.text == "&" or word.text[0].isupper()
+    return word.text[0].isupper() and inner.text[0].isupper() and word.folded not in FIRST
 
 
 def _unit(words: Sequence[Word]) -> Vector:

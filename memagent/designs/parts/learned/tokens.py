@@ -50,10 +50,11 @@ _WORD = re.compile(r"[^\W_]+(?:[’'\-][^\W_]+)*|[^\w\s]|_")
 _ANCHOR: Final = datetime(2024, 1, 2, tzinfo=UTC)
 """Any day: only the places of the phrases count."""
 _SENTENCE_END = frozenset(".!?…\n")
-_FIRST = frozenset(
+FIRST: Final = frozenset(
     "i i'm i've i'd i'll me my mine we our us we're we've myself ich mich mir mein meine meinen "
     "meinem meiner wir uns unser unsere".split()
 )
+"""Words of the first person."""
 _PRONOUNS = frozenset(
     "he she him her his hers they them their er sie ihm ihn ihr ihre sein".split()
 )
@@ -144,7 +145,7 @@ def rows_of(
             text[0].isdigit(),
             not text[0].isalnum(),
             opens,
-            folded in _FIRST,
+            folded in FIRST,
             base in own,
             base in foreign,
             inside and any(start <= word.start < end for start, end in timed),

@@ -8,8 +8,8 @@ from statistics import fmean, pstdev
 
 from memagent.core.answers import Hit, Question
 from memagent.core.records import ItemStats
+from memagent.core.trials import FAILED, SUCCEEDED
 from memagent.designs.base import SlotContext
-from memagent.designs.parts.lessons import FAILED, SUCCEEDED
 from memagent.designs.parts.retrieval.hybrid import query_for
 
 

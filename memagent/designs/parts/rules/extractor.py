@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from memagent.core.long_work import LARGE_CHARS, aside
 from memagent.core.ops import Rejected, RejectReason
 from memagent.core.records import Chunk, Fact, Turn
 from memagent.designs.base import Proposal, SlotContext
@@ -35,7 +36,9 @@ class VerbatimExtractor:
         facts: list[Fact] = []
         for turn in chunk.turns:
             if turn.said.strip():
-                for fact in _facts(turn, turn.at or chunk.at):
+                long = len(turn.said) >= LARGE_CHARS
+                parts = await aside(pieces, turn.said) if long else pieces(turn.said)
+                for fact in _facts(turn, parts, turn.at or chunk.at):
                     facts.append(fact)
                     await asyncio.sleep(0)  # a long turn makes hundreds; others come between
         return Proposal(
@@ -48,8 +51,7 @@ class VerbatimExtractor:
         )
 
 
-def _facts(turn: Turn, said_at: datetime | None) -> Iterator[Fact]:
-    parts = pieces(turn.said)
+def _facts(turn: Turn, parts: list[str], said_at: datetime | None) -> Iterator[Fact]:
     for part in parts:
         yield Fact(
             text=part,

@@ -6,7 +6,8 @@ and opening a store of a million rows cost one row each. Moments are microsecond
 1970 in UTC. Nothing here is of one database alone: what SQLite wants beyond it
 (`WITHOUT ROWID`) is a hint that others ignore, and on PostgreSQL row-level
 security adds policies. A new database is made from this metadata and stamped with
-`SCHEMA_REVISION`; Alembic is loaded only for one that stands elsewhere.
+`SCHEMA_REVISION`; Alembic is loaded only for one that stands elsewhere. What reads and
+writes rows is text (`statements`) and loads neither.
 
 Row-level security on PostgreSQL is a second wall between users, behind the scope that
 every statement names. A transaction says whose rows it is about (`SET LOCAL
@@ -35,18 +36,7 @@ from sqlalchemy import (
     event,
 )
 
-SCHEMA_REVISION: Final = "0001"
-"""The Alembic revision that this metadata describes."""
-KNOWN_REVISIONS: Final = ("0001",)
-"""Every revision this version can read or migrate from, oldest first."""
-VERSION_TABLE: Final = "memagent_version"
-"""Alembic's version table: its presence says that a database is ours."""
-FORMAT: Final = "memagent-journal/1"
-"""Value of the `format` row in `meta`."""
-GUESTS: Final = ("service_", "checkpoint")
-"""Tables whose names begin so are kept by the REST service, or as copies that may go at any
-time, in the same place; the journal leaves them alone.
-"""
+from memagent.journal.schema.revision import NAMED, SETTING, VERSION_TABLE
 
 metadata = MetaData()
 
@@ -134,9 +124,6 @@ embeddings = Table(
 three. A cache: any row may vanish.
 """
 
-SETTING: Final = "memagent.scopes"
-"""The variable that a transaction sets."""
-NAMED: Final = f"string_to_array(current_setting('{SETTING}', true), ',')"
 _OWN: Final = f"scope_id = ANY (ARRAY(SELECT s.id FROM scopes s WHERE s.digest = ANY ({NAMED})))"
 SEEN: Final = {
     "scopes": f"digest = ANY ({NAMED}) OR '*' = ANY ({NAMED})",

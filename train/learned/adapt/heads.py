@@ -1,0 +1,124 @@
+"""Fit the heads of the design `learned` to decisions that somebody made.
+
+A case is a statement with the memories it was compared with, and what became of it. The
+shipped encoder read it and stays as it is. The heads begin as the shipped ones and are
+held near them, so that a handful of decisions cannot undo what they know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from memagent.designs.parts.learned.heads import SHIPPED
+from memagent.designs.parts.learned.network import open_network
+from memagent.designs.parts.learned.pairs import (
+    ALONE,
+    PAIR_FEATURES,
+    Side,
+    alone,
+    features_of,
+)
+from memagent.designs.parts.learned.tokens import Floats
+from train.learned.network import PairScorer
+
+ADD: Final = 0
+SKIP: Final = 1
+"""Answers of a case; 2 + 2i is "the same as memory i", 3 + 2i "in its place"."""
+_NOT_WORTH: Final = -6.0
+"""First logit of leaving a statement out: hardly ever, as the shipped heads have none."""
+_EPOCHS: Final = 120
+_NEAR: Final = 2e-3
+"""Weight of the squared distance from the shipped heads."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionCase:
+    """A decision in numbers."""
+
+    numbers: Floats
+    """(ALONE + K,) of the statement."""
+    features: Floats
+    """(N, PAIR_FEATURES) beside each memory."""
+    answer: int
+    weight: float = 1.0
+
+
+class Heads(nn.Module):
+    """The scorer of pairs and the head for what is not worth keeping, as shipped at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weights = open_network().weights
+        self.pair = PairScorer(PAIR_FEATURES)
+        shipped = {name: torch.from_numpy(weights[f"pair.{name}"].copy())
+                   for name in self.pair.state_dict()}  # fmt: skip
+        self.pair.load_state_dict(shipped)
+        self.worth = nn.Linear(ALONE + weights["key.weight"].shape[0], 1)
+        nn.init.zeros_(self.worth.weight)
+        nn.init.constant_(self.worth.bias, _NOT_WORTH)
+
+    def logits(self, cases: Sequence[DecisionCase]) -> Tensor:
+        """Return the logits (B, 2 + 2N) of the answers; -1e9 where there is no memory."""
+        widest = max(len(case.features) for case in cases)
+        features = np.zeros((len(cases), widest, PAIR_FEATURES), dtype=np.float32)
+        missing = np.ones((len(cases), widest), dtype=bool)
+        for place, case in enumerate(cases):
+            features[place, : len(case.features)] = case.features
+            missing[place, : len(case.features)] = False
+        scores = self.pair(torch.from_numpy(features))
+        scores = scores.masked_fill(torch.from_numpy(missing)[:, :, None], -1e9)
+        worth = self.worth(torch.from_numpy(np.stack([case.numbers for case in cases])))
+        return torch.cat([torch.zeros_like(worth), worth, scores.flatten(1)], dim=1)
+
+
+def decision_case(
+    new: Side, memories: Sequence[Side], answer: int, *, weight: float = 1.0
+) -> DecisionCase:
+    """Return a decision about a statement in numbers."""
+    numbers = np.concatenate([alone(new.clause), new.clause.output.key]).astype(np.float32)
+    return DecisionCase(numbers, features_of(new, memories), answer, weight)
+
+
+def fit_heads(cases: Sequence[DecisionCase], *, seed: int = 0) -> Heads:
+    """Return heads fitted to the cases, near the shipped ones. Equal seeds give equal heads."""
+    torch.manual_seed(seed)
+    heads = Heads()
+    first = [parameter.detach().clone() for parameter in heads.parameters()]
+    optimiser = torch.optim.Adam(heads.parameters(), lr=1e-2)
+    weights = torch.tensor([case.weight for case in cases])
+    answers = torch.tensor([case.answer for case in cases])
+    for _ in range(_EPOCHS if cases else 0):
+        losses = functional.cross_entropy(heads.logits(cases), answers, reduction="none")
+        moved = [((now - then) ** 2).sum()
+                 for now, then in zip(heads.parameters(), first, strict=True)]  # fmt: skip
+        loss = (losses * weights).sum() / weights.sum() + _NEAR * torch.stack(moved).sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return heads.eval()
+
+
+@torch.no_grad()
+def agreement(heads: Heads, cases: Sequence[DecisionCase]) -> float:
+    """Return the share of cases that the heads decide as they were decided; 1 for none."""
+    if not cases:
+        return 1.0
+    said = heads.logits(cases).argmax(dim=1).tolist()
+    return sum(own == case.answer for own, case in zip(said, cases, strict=True)) / len(cases)
+
+
+def save_heads(path: Path, heads: Heads) -> None:
+    """Write the heads as one `.npz` that names the encoder they were fitted beside."""
+    arrays: Mapping[str, np.ndarray] = {
+        name: value.detach().numpy() for name, value in heads.state_dict().items()
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **{SHIPPED: np.array(open_network().digest)}, **arrays)

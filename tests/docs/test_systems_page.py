@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from functools import cache
+from itertools import pairwise
 
 import pytest
 from places import ROOT
@@ -40,7 +41,7 @@ KNOWN = {name for group in GROUPS for name in available(group)}
 
 
 @cache
-def tests_in(path: str) -> set[str]:
+def names_of_tests(path: str) -> set[str]:
     tree = ast.parse((ROOT / path).read_text("utf-8"))
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {node.name for node in tree.body if isinstance(node, functions)}
@@ -69,7 +70,7 @@ def test_a_row_names_what_there_is(row: list[str]) -> None:
 
 def assert_checked(check: str) -> None:
     path, _, name = check.partition("::")
-    found = tests_in(path)
+    found = names_of_tests(path)
     assert name.startswith("test_") or name == "*"
     assert (name in found) if name != "*" else any(each.startswith("test_") for each in found), (
         f"{path} has no test {name}"
@@ -83,7 +84,7 @@ def assert_there_is(command: str) -> None:
         return
     commands = getattr(get_command(PROGRAMS[words[0]]), "commands", {})
     assert words[1] in commands, command
-    for flag, name in zip(words, words[1:], strict=False):
+    for flag, name in pairwise(words):
         assert flag != "--design" or name in available("designs")
     if words[1] == "play":
         assert words[2] in {*available("tasks"), *available("environments")}

@@ -41,8 +41,8 @@ from memagent.testing import FunctionModel
 
 STREAMS: Final = ("procedures", "tiny_house", "tiny_shop", "schedule")
 LONG: Final = ("execution_horizon", "topic_switch", "hidden_rule")
-LEARNING: Final = ("exp_rag", "re_mem", "mem_rl", "case_bank", "ace", "mistake_notebook", "aoi",
-                   "mem_alpha", "semantic_cache")  # fmt: skip
+LEARNING: Final = ("exp_rag", "re_mem", "mem_rl", "ace", "mistake_notebook", "aoi",
+                   "mem_alpha", "semantic_cache", "case_bank")  # fmt: skip
 WORKING: Final = (
     "mem1",
     "iter_research",
@@ -143,7 +143,7 @@ async def played(name: str, arm: str, *, seed: int, count: int) -> dict[str, flo
 def arms(name: str) -> tuple[str, ...]:
     """Return the arms that play a set."""
     if name == "schedule":
-        return (*PLAIN, "exp_rag", "mem_rl", "ace")
+        return (*PLAIN, "exp_rag", "mem_rl")
     return (*PLAIN, *(LEARNING if name in STREAMS else WORKING))
 
 

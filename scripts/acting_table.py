@@ -41,8 +41,8 @@ from memagent.testing import FunctionModel
 
 STREAMS: Final = ("procedures", "tiny_house", "tiny_shop", "schedule")
 LONG: Final = ("execution_horizon", "topic_switch", "hidden_rule")
-LEARNING: Final = ("exp_rag", "re_mem", "mem_rl", "case_bank", "ace", "mistake_notebook", "aoi",
-                   "mem_alpha", "semantic_cache")  # fmt: skip
+LEARNING: Final = ("exp_rag", "re_mem", "mem_rl", "ace", "mistake_notebook", "aoi",
+                   "mem_alpha", "semantic_cache", "case_bank")  # fmt: skip
 WORKING: Final = (
     "mem1",
     "iter_research",
@@ -142,13 +142,15 @@ async def played(name: str, arm: str, *, seed: int, count: int) -> dict[str, flo
 
 def arms(name: str) -> tuple[str, ...]:
     """Return the arms that play a set."""
+    if name == "schedule":
+        return (*PLAIN, "exp_rag", "mem_rl")
     return (*PLAIN, *(LEARNING if name in STREAMS else WORKING))
 
 
 def measure(into: Path, *, seeds: int, tasks: int, runs: int) -> None:
     """Fill the file cell by cell."""
     known: dict[str, Any] = json.loads(into.read_text("utf-8")) if into.exists() else {}
-    for name in (*STREAMS, *LONG):
+    for name in (*LONG, *STREAMS):
         count = tasks if name in STREAMS else runs
         for arm in arms(name):
             key = f"{name} / {arm}"

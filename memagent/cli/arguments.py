@@ -171,10 +171,15 @@ def parse_point(text: str, *, option: str, end: bool = True) -> datetime | int:
     return int(text) if text.strip().isdecimal() else parse_moment(text, option=option, end=end)
 
 
-def read_outcome(file: Path) -> OutcomeArguments:
-    """Read the optional parts of a trial's outcome. Raises `InputError` with the fault."""
+def read_outcome(file: Path | None) -> OutcomeArguments:
+    """Read the optional parts of a trial's outcome; {} without a file.
+
+    Raises `InputError` with the fault.
+    """
     from memagent.client.wire import TrialOutcome
 
+    if file is None:
+        return {}
     try:
         value: object = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as exc:

@@ -136,7 +136,7 @@ async def report(
     ] = None,
 ) -> None:
     """Report what came of a trial: its memories are counted, and the design may learn."""
-    rest = read_outcome(outcome) if outcome is not None else {}
+    rest = read_outcome(outcome)
     if detail:
         rest["detail"] = detail
     with opened(options, write=True, vectors=True) as store:

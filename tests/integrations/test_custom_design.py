@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,9 @@ from places import ROOT
 from training_run_kit import written
 
 from environments.checker import check_environment
+from memagent.core.errors import ConfigError
 from memagent.testing import ScriptedModel, check_design
+from train.settings.run import load_run
 
 EXAMPLE = ROOT / "examples" / "custom_design"
 SCRIPT = """
@@ -47,7 +50,7 @@ with Agent(path=":memory:", user_id="ana", design="last_words", embedder="hashin
         trial = agent.compact(trial.with_step(step))
     print(len(agent.report(trial, 1.0).trial.edits))
 """
-KIND = 'kind = "inventory"\n\n[agent]\nanswering = "policy"'
+KIND = 'kind = "inventory"\n\n[agent]\nanswering = "policy"\ndesign = "{design}"'
 TRAIN = """
 from pathlib import Path
 from train.settings.world import open_environment
@@ -55,7 +58,7 @@ from train.settings.run import load_run
 import sys
 settings = load_run(Path(sys.argv[1]))
 env = open_environment(settings.environment, sessions=3)
-print(env.name, sum(1 for _ in env.episodes("train")))
+print(env.name, sum(1 for _ in env.episodes("train")), settings.agent.design)
 """
 
 
@@ -118,11 +121,22 @@ def test_evaluation_and_command_line_find_them_by_name(outside: Callable[..., st
     assert done["lesson"]["changes"], "the design of the outside package wrote its case"
 
 
-def test_training_takes_the_environment_by_name(
-    outside: Callable[..., str], tmp_path: Path
+@pytest.mark.parametrize("design", ["diary", "habits", "last_words"])
+def test_training_takes_environment_and_designs_by_name(
+    outside: Callable[..., str], tmp_path: Path, design: str
 ) -> None:
-    settings = written(tmp_path, replace=[("turns = 4", KIND)])
-    assert outside("-c", TRAIN, str(settings)).split() == ["inventory", "8"]
+    """A run file names them; without the package the same file is refused."""
+    settings = written(tmp_path, replace=[("turns = 4", KIND.format(design=design))])
+    assert outside("-c", TRAIN, str(settings)).split() == ["inventory", "8", design]
+    with pytest.raises(ConfigError, match=f"{design}|inventory"):
+        load_run(settings)
+
+
+def test_the_package_has_three_designs_and_one_environment() -> None:
+    with (EXAMPLE / "pyproject.toml").open("rb") as file:
+        declared = tomllib.load(file)["project"]["entry-points"]
+    assert sorted(declared["memagent.designs"]) == ["diary", "habits", "last_words"]
+    assert list(declared["memagent.environments"]) == ["inventory"]
 
 
 @pytest.mark.parametrize("module", ["", ".habits", ".last_words"])

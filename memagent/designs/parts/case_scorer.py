@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from memagent.core.records import MemoryItem
 from memagent.core.trials import Trial
@@ -29,17 +31,21 @@ class CaseScorer:
             if credit.id in items
         ]
         for _ in range(10):
-            for places, good in pairs:
-                chance = 1 / (1 + np.exp(-self.weights[places].sum()))
-                np.add.at(self.weights, places, 0.5 * (good - chance) / max(len(places), 1))
+            for (places, counts), good in pairs:
+                chance = 1 / (1 + np.exp(-(self.weights[places] @ counts)))
+                self.weights[places] += counts * (0.5 * (good - chance) / max(counts.sum(), 1.0))
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
         """Return the learned log odds that each text helps with the query."""
-        return [float(self.weights[_features(query, text)].sum()) for text in texts]
+        found = (_features(query, text) for text in texts)
+        return [float(self.weights[places] @ counts) for places, counts in found]
 
 
-def _features(task: str, case: str) -> list[int]:
-    """Return a place for each pair of a word of the task and one of the case."""
+@lru_cache(maxsize=4_096)
+def _features(task: str, case: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return the places of pairs of a word of the task and one of the case, with counts."""
     words = sorted(set(tokenize(case)))
     pairs = ((a, b) for a in sorted(set(tokenize(task))) for b in words)
-    return [crc32(f"{a}\x1f{b}".encode()) % WIDTH for a, b in pairs]
+    hashed = [crc32(f"{a}\x1f{b}".encode()) % WIDTH for a, b in pairs]
+    places, counts = np.unique(np.array(hashed, dtype=np.int64), return_counts=True)
+    return places, counts.astype(np.float64)

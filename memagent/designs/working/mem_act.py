@@ -4,7 +4,8 @@ Claim: a policy that chooses itself which parts of its context to drop and what 
 in their place learns to keep short contexts; since an edit breaks the prefix, credit goes
 to segments between edits (DCPO).
 Changed: the policy is asked whenever the workspace has more than `budget` words, in a
-call of its own. `credit_segments` cuts a trial for training; nothing is trained here.
+call of its own. `credit_segments` cuts a trial, and `train.rollouts.acting` gives each
+segment the advantage of its trial; `scripts/trained_memory.py` trains a tiny policy so.
 
     Agent(design="mem_act", model=...)
 """

@@ -32,11 +32,7 @@ from memagent.search.pipeline import SearchContext, most_similar, recall
 from memagent.search.projection import Projector
 from memagent.search.scoring import Scored, Scoring
 from memagent.state.expiry import NEVER_LOOKED, ExpiredIds, Expiry
-from memagent.state.fold import (
-    BankState,
-    rebuilt,
-    snapshot_of,
-)
+from memagent.state.fold import BankState, rebuilt, snapshot_of
 from memagent.vectors.projection import IndexProjection, Level
 
 _Name = tuple[int, AsOf]

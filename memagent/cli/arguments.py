@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
 
-from pydantic import ValidationError
 from typer import Argument, BadParameter, Option
 
 import memagent

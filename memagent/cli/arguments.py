@@ -175,6 +175,8 @@ def read_outcome(file: Path | None) -> OutcomeArguments:
 
     Raises `InputError` with the fault.
     """
+    from pydantic import ValidationError
+
     from memagent.client.wire import TrialOutcome
 
     if file is None:

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
 
-from pydantic import ValidationError
 from typer import Argument, BadParameter, Option
 
 import memagent
@@ -176,6 +175,8 @@ def read_outcome(file: Path | None) -> OutcomeArguments:
 
     Raises `InputError` with the fault.
     """
+    from pydantic import ValidationError
+
     from memagent.client.wire import TrialOutcome
 
     if file is None:

@@ -12,17 +12,19 @@ checkpoint outlives the words in it, whichever worker makes it.
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import gettempdir, mkdtemp
 from typing import Any, Final
 
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable
 from memagent.checkpoints.place import SUFFIX, Begun, Replacing
+from memagent.core.crash_points import reach
 from memagent.core.errors import MemAgentError
 from memagent.core.records import Scope
 from memagent.journal.backend import WHOLE_STORE
@@ -31,6 +33,7 @@ from memagent.journal.postgres.pool import naming
 from memagent.journal.rows import scope_digest, scope_key
 from memagent.journal.schema.revision import NAMED
 
+_FOLDERS: Final = "memagent-checkpoint-"
 _PIECE_BYTES: Final = 1 << 20
 _DAY_US: Final = 86_400_000_000
 _SEEN: Final = f"digest = ANY ({NAMED}) OR '*' = ANY ({NAMED})"
@@ -61,6 +64,7 @@ class ServerPlace:
     def __init__(self, backend: PostgresBackend) -> None:
         self._backend = backend
         self._made = False
+        _remove_left_folders()
 
     def path_of(self, scope: Scope) -> Path:
         """Return a name of a memory's rows, for messages."""
@@ -132,6 +136,7 @@ class ServerPlace:
                     (digest, version, number, part),
                 )
                 number += 1
+            reach("ckpt.sent")
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(digest),))
             place = {"digest": digest, "seq": begun.seq}
             row = connection.execute(_UNERASED, place).fetchone()
@@ -150,6 +155,8 @@ class ServerPlace:
                 "DELETE FROM checkpoint_parts WHERE digest = %s AND version <> %s",
                 (digest, version),
             )
+            reach("ckpt.replaced")
+        reach("ckpt.committed")
 
     def trim(self, most_bytes: int) -> None:
         """Delete the checkpoints used longest ago."""
@@ -202,11 +209,29 @@ class ServerPlace:
 
 @contextmanager
 def _folder() -> Generator[Path]:
-    folder = Path(mkdtemp(prefix="memagent-checkpoint-"))
+    folder = Path(mkdtemp(prefix=f"{_FOLDERS}{os.getpid()}-"))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_left_folders() -> None:
+    """Remove the folders of processes that were killed; what is in them holds words."""
+    for folder in Path(gettempdir()).glob(f"{_FOLDERS}*"):
+        pid = folder.name.removeprefix(_FOLDERS).partition("-")[0]
+        if pid.isdecimal() and not _lives(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _exists(connection: Any) -> bool:

@@ -59,6 +59,11 @@ CHECKPOINT_CRASH_POINTS: Final = (
 manifest durable, its header durable, in its place; and a file deleted by an erasure.
 """
 
+SERVER_CHECKPOINT_CRASH_POINTS: Final = ("ckpt.sent", "ckpt.replaced", "ckpt.committed")
+"""Further points of a checkpoint on a server: its pieces sent, in the old one's place, and
+that committed.
+"""
+
 _hook: Callable[[str], None] | None = None
 
 

@@ -7,6 +7,7 @@ are no part of the document.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -91,13 +92,26 @@ def serve_app(service: Service) -> ASGIApp:
     return Gate(app, service)
 
 
+def build_routes(app: FastAPI) -> None:
+    """Let the framework build its routes, which it does when a request first passes them.
+
+    In a thread once the service listens: it takes most of a second, and whoever is served
+    meanwhile would wait for all of it.
+    """
+    nowhere = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": []}
+    for route in app.router.routes:
+        route.matches(nowhere)
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     service: Service = app.state.service
     await service.start()
+    building = asyncio.create_task(asyncio.to_thread(build_routes, app))
     try:
         yield
     finally:
+        await building
         await app.state.mcp.close()
         await service.stop()
         service.close()

@@ -42,7 +42,7 @@ def standing() -> datetime:
     return DAY + timedelta(days=400)
 
 
-def open_hashing(path: Path, *, read_only: bool = False) -> OpenStore:
+def open_hashing(path: Path | str, *, read_only: bool = False) -> OpenStore:
     """Open a store with the hashing embedder."""
     return OpenStore.open(path=path, embedder="hashing", read_only=read_only, clock=standing)
 

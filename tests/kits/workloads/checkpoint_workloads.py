@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 from checkpoint_kit import ANA, History, open_hashing
 
@@ -19,17 +19,22 @@ from memagent.core.snapshot import Erased
 Say = Callable[[str], None]
 for _name in (
     "memagent.checkpoints.store memagent.embed.cached memagent.embed.hashing "
-    "memagent.embed.static memagent.journal.sqlite.journal sqlalchemy.dialects.sqlite"
+    "memagent.embed.static memagent.journal.sqlite.journal memagent.journal.making "
+    "memagent.journal.postgres.journal memagent.checkpoints.server"
 ).split():
     import_module(_name)
 
 
-def live(say: Say, *, path: str, seed: int, erase: bool) -> None:
-    """Open the memory, make a checkpoint, write, make another, close."""
-    asyncio.run(_live(say, Path(path), seed, erase))
+def live(say: Say, *, path: str, seed: int, erase: bool, folder: str = "") -> None:
+    """Open the memory, make a checkpoint, write, make another, close.
+
+    `folder` is for temporary files.
+    """
+    tempfile.tempdir = folder or None
+    asyncio.run(_live(say, path, seed, erase))
 
 
-async def _live(say: Say, path: Path, seed: int, erase: bool) -> None:
+async def _live(say: Say, path: str, seed: int, erase: bool) -> None:
     store = open_hashing(path)
     assert store.checkpoints is not None
     bank, history = store.bank(ANA), History(seed)

@@ -135,10 +135,12 @@ def kill_at(name: str, *, visit: int = 1) -> None:
         CHECKPOINT_CRASH_POINTS,
         CRASH_POINTS,
         REDACTION_CRASH_POINTS,
+        SERVER_CHECKPOINT_CRASH_POINTS,
         watch,
     )
 
-    known = CRASH_POINTS + BANK_CRASH_POINTS + REDACTION_CRASH_POINTS + CHECKPOINT_CRASH_POINTS
+    known = CRASH_POINTS + BANK_CRASH_POINTS + REDACTION_CRASH_POINTS
+    known += CHECKPOINT_CRASH_POINTS + SERVER_CHECKPOINT_CRASH_POINTS
     if name not in known:
         raise ValueError(f"no crash point is called {name!r}; there are {', '.join(known)}")
     left = visit

@@ -74,6 +74,11 @@ async def fill(memory: Memory, journal: SqlJournal) -> None:
             )
             for n in (1, 2, 3)
         ]
+        again = adds[0].fact.text.removeprefix("Ana notes ")  # two more vectors, no new marker
+        adds += [
+            Add(fact=Fact(text=f"Ana {verb} {again}", source_turn_ids=(f"{name}:1",)))
+            for verb in ("reads", "hides")
+        ]
         known = Noop(fact=Fact(text=f"Known: {say()}", source_turn_ids=(f"{name}:1",)))
         refused = Rejected(
             reason=RejectReason.LOW_TRUST,

@@ -38,7 +38,8 @@ def plan_of(folder: Path, times: int) -> dict[str, Any]:
         ):
             home = folder / f"{kind.replace(' ', '_')}{number}"
             late = {str(rank): draws.uniform(0, 0.5) for rank in range(2)}
-            settings = rank_settings(home, **changes)
+            light = {"episodes": 1, "test_episodes": 0, "every": 1 if kind == "early stop" else 3}
+            settings = rank_settings(home, validation=light, **changes)
             plan[f"{kind} {number}"] = {"settings": settings, "late_s": late, **more}
     return plan
 

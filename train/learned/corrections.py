@@ -25,7 +25,7 @@ class Replaced:
 
 @dataclass(slots=True)
 class Corrections:
-    """What a user corrected, by the words of the statements."""
+    """The corrections of a user, by the words of the statements."""
 
     unwanted: set[str] = field(default_factory=set[str])
     """Statements whose memory the user deleted or whose addition was undone."""

@@ -176,6 +176,19 @@ def table(source: Path) -> str:
     return "\n".join(lines)
 
 
+def trained_table(source: Path) -> str:
+    """Return the Markdown table of the small trained policy, over its seeds."""
+    known: dict[str, dict[str, dict[str, float]]] = json.loads(source.read_text("utf-8"))
+    columns = ("success", "reward", "steps", "words", "refused")
+    lines = [f"## short talks, {len(known)} seeds", "", f"| arm | {' | '.join(columns)} |"]
+    lines.append("| --- " * (1 + len(columns)) + "|")
+    for arm in next(iter(known.values())):
+        rows = [arms[arm] for arms in known.values()]
+        cells = (f"{fmean(row[column] for row in rows):.2f}" for column in columns)
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def _cell(rows: Sequence[dict[str, float]], column: str) -> str:
     values = [row[column] for row in rows]
     digits = (
@@ -192,13 +205,16 @@ def main() -> int:
     parser.add_argument("--page", type=Path, help="Markdown page; its tables are replaced")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--tasks", type=int, default=60, help="tasks of a stream")
-    parser.add_argument("--runs", type=int, default=2, help="tasks of a set of long ones")
+    parser.add_argument("--runs", type=int, default=1, help="tasks of a set of long ones")
     given = parser.parse_args()
     if given.page is None:
         measure(given.into, seeds=given.seeds, tasks=given.tasks, runs=given.runs)
         return 0
     head = given.page.read_text("utf-8").split("\n## procedures")[0].rstrip("\n")
-    given.page.write_text(f"{head}\n\n{table(given.into)}", encoding="utf-8")
+    tables = table(given.into)
+    if (trained := given.into.with_name("trained_memory.json")).exists():
+        tables += trained_table(trained)
+    given.page.write_text(f"{head}\n\n{tables}", encoding="utf-8")
     return 0
 
 

@@ -25,11 +25,7 @@ class Replaced:
 
 @dataclass(slots=True)
 class Corrections:
-<<<<<<< HEAD:train/learned/adapt/corrections.py
-    """Corrections of a user, by the words of the statements."""
-=======
     """The corrections of a user, by the words of the statements."""
->>>>>>> l:train/learned/corrections.py
 
     unwanted: set[str] = field(default_factory=set[str])
     """Statements whose memory the user deleted or whose addition was undone."""

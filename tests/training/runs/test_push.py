@@ -40,14 +40,19 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Generator[Hub]:
             name = "/".join(self.path.split("/")[3:5])
             if "/preupload/" in self.path:
                 files = json.loads(body)["files"]
-                modes = [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]
+                modes = [
+                    {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False}
+                    for f in files
+                ]
                 return self._send(200, {"files": modes})
             for line in body.decode().splitlines():
                 part = json.loads(line)
                 if part["key"] == "file":
                     value = part["value"]
                     models[name][value["path"]] = base64.b64decode(value["content"])
-            return self._send(200, {"commitUrl": f"https://huggingface.co/{name}", "commitOid": "0" * 40})
+            return self._send(
+                200, {"commitUrl": f"https://huggingface.co/{name}", "commitOid": "0" * 40}
+            )
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":

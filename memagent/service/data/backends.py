@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from memagent.core.errors import InputError, StoreError, StoreUnavailable
-from memagent.journal.making import begin_with
+from memagent.journal.migrations.making import begin_with
 from memagent.journal.postgres.backend import PostgresBackend
 from memagent.journal.postgres.pool import pooled_engine
 from memagent.journal.revision import SETTING

@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError
 
 from memagent.core import crash_points
 from memagent.journal.backend import Backend
+from memagent.journal.migrations.schema import meta, metadata, version
 from memagent.journal.revision import FORMAT, SCHEMA_REVISION
-from memagent.journal.schema import meta, metadata, version
 from memagent.journal.schema_state import SchemaState, schema_state
 
 

@@ -45,7 +45,7 @@ def words(rng: random.Random, count: int) -> str:
     return " ".join(rng.choices(WORDS, k=count)).capitalize()
 
 
-async def build(path: Path, items: int) -> dict[str, float]:
+async def build(path: Path | str, items: int) -> dict[str, float]:
     """Write a store with so many items and its checkpoint; return the seconds of both."""
     from memagent.core.ops import Add, OpBatch
     from memagent.core.records import Fact, Scope, Session, SourceRef, TimeSpan, Turn
@@ -90,7 +90,7 @@ async def build(path: Path, items: int) -> dict[str, float]:
     }
 
 
-async def add_tail(path: Path, entries: int = TAIL) -> None:
+async def add_tail(path: Path | str, entries: int = TAIL) -> None:
     """Add further entries that no checkpoint has."""
     from memagent.checkpoints import store as policy
     from memagent.core.ops import Add, OpBatch
@@ -107,14 +107,15 @@ async def add_tail(path: Path, entries: int = TAIL) -> None:
     store.close()
 
 
-async def measure(path: Path, *, replay: bool) -> dict[str, Any]:
+async def measure(path: Path | str, *, replay: bool) -> dict[str, Any]:
     """Open a store and search once; return processor seconds, growth of RSS and the hits."""
     from memagent.core.answers import Query
     from memagent.core.records import Scope
     from memagent.memory.bank import MemoryBank
     from memagent.open_store import OpenStore
 
-    for name in ("checkpoints.store", "embed.static", "journal.sqlite.journal"):
+    kind = "postgres" if str(path).startswith("postgres") else "sqlite"
+    for name in ("checkpoints.store", "embed.static", f"journal.{kind}.journal"):
         import_module(f"memagent.{name}")
     imports_s, before_mb = time.process_time(), _rss_mb()
     store = OpenStore.open(path=path, read_only=True)
@@ -158,7 +159,7 @@ def in_process(*arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def opened(path: Path, *, runs: int, base_mb: float, replay: bool = False) -> dict[str, Any]:
+def opened(path: Path | str, *, runs: int, base_mb: float, replay: bool = False) -> dict[str, Any]:
     """Return the medians of several openings; `base_mb` is the RSS of an empty store."""
     mode = "replay" if replay else "open"
     results = [in_process("--part", mode, "--path", str(path)) for _ in range(runs)]
@@ -209,6 +210,18 @@ def measure_size(folder: Path, items: int, *, runs: int, base_mb: float, replays
     return figures
 
 
+def measure_server(url: str, items: int, *, runs: int, base_mb: float) -> Any:
+    """Return the figures of an empty database on a PostgreSQL server."""
+    figures: dict[str, Any] = {
+        "built": in_process("--part", "build", "--path", url, "--items", str(items)),
+        "checkpoint": opened(url, runs=runs, base_mb=base_mb),
+        "replay": opened(url, runs=1, base_mb=base_mb, replay=True),
+    }
+    assert figures["replay"].pop("answer") == figures["checkpoint"].pop("answer")
+    ratio = figures["replay"]["open_s"] / figures["checkpoint"]["open_s"]
+    return figures | {"times_faster": round(ratio, 1)}
+
+
 def promises_of(results: dict[str, Any]) -> dict[str, tuple[float, float]]:
     """Return value and bound of everything promised."""
     promises: dict[str, tuple[float, float]] = {}
@@ -234,7 +247,8 @@ def main() -> None:
     parser.add_argument("--replay-up-to", type=int, default=10_000)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--part", choices=["build", "tail", "open", "replay"])
-    parser.add_argument("--path", type=Path)
+    parser.add_argument("--path")
+    parser.add_argument("--url", help="an empty PostgreSQL database, measured as well")
     parser.add_argument("--items", type=int)
     asked = parser.parse_args()
     if asked.part is not None:
@@ -250,6 +264,10 @@ def main() -> None:
         replays = items <= asked.replay_up_to
         results[str(items)] = measure_size(
             asked.folder, items, runs=asked.runs, base_mb=base_mb, replays=replays
+        )
+    if asked.url is not None:
+        results["server"] = measure_server(
+            asked.url, asked.sizes[0], runs=asked.runs, base_mb=base_mb
         )
     if asked.out is not None:
         asked.out.write_text(json.dumps(results, indent=1) + "\n")

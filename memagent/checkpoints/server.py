@@ -30,8 +30,8 @@ from memagent.core.records import Scope
 from memagent.journal.backend import WHOLE_STORE
 from memagent.journal.postgres.backend import SCHEMA_LOCK, PostgresBackend, lock_key
 from memagent.journal.postgres.pool import naming
+from memagent.journal.revision import NAMED
 from memagent.journal.rows import scope_digest, scope_key
-from memagent.journal.schema.revision import NAMED
 
 _FOLDERS: Final = "memagent-checkpoint-"
 _PIECE_BYTES: Final = 1 << 20

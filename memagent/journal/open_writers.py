@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from memagent.journal.backend import Backend, corrupt
 from memagent.journal.file_lock import FileLock
-from memagent.journal.schema.state import SchemaState, schema_state
+from memagent.journal.schema_state import SchemaState, schema_state
 from memagent.journal.writer import JournalWriter
 
 
@@ -106,7 +106,7 @@ def _prepare_schema(backend: Backend) -> None:
     except backend.driver_error as exc:
         raise backend.error(exc, "opening") from exc
     if state is not SchemaState.CURRENT:
-        from memagent.journal.making import make_schema
+        from memagent.journal.migrations.making import make_schema
 
         make_schema(backend)
 

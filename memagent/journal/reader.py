@@ -26,6 +26,7 @@ from memagent.journal.backend import (
     corrupt,
 )
 from memagent.journal.proof.redactions import Redactions
+from memagent.journal.revision import SCHEMA_REVISION
 from memagent.journal.rows import (
     ScopeKey,
     StoredResponse,
@@ -37,8 +38,7 @@ from memagent.journal.rows import (
     scope_digest,
     vector_crc,
 )
-from memagent.journal.schema.revision import SCHEMA_REVISION
-from memagent.journal.schema.state import SchemaState, schema_state
+from memagent.journal.schema_state import SchemaState, schema_state
 from memagent.journal.statements import (
     SELECT_CHAIN,
     SELECT_ERASED,

@@ -19,7 +19,7 @@ from crash_child import CrashServer, Say
 
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
-from memagent.journal.schema.tables import meta
+from memagent.journal.migrations.schema import meta
 from memagent.journal.sqlite.journal import SqlJournal
 from memagent.testing.journal_kit import read_all
 

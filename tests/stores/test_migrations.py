@@ -21,9 +21,9 @@ from sqlalchemy.schema import CreateTable
 
 from memagent.core.errors import StoreError
 from memagent.core.records import Scope
+from memagent.journal.migrations.schema import metadata
 from memagent.journal.migrations.upgrade import alembic_config
-from memagent.journal.schema.revision import KNOWN_REVISIONS, SCHEMA_REVISION, TABLES, VERSION_TABLE
-from memagent.journal.schema.tables import metadata
+from memagent.journal.revision import KNOWN_REVISIONS, SCHEMA_REVISION, TABLES, VERSION_TABLE
 from memagent.journal.sqlite.engine import writing_engine
 from memagent.journal.sqlite.journal import SqlJournal
 from memagent.journal.statements import COLUMNS

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from alembic import context
 
-from memagent.journal.schema.revision import VERSION_TABLE
-from memagent.journal.schema.tables import metadata
+from memagent.journal.migrations.schema import metadata
+from memagent.journal.revision import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -31,7 +31,7 @@ from memagent.journal.backend import (
     Tip,
     oldest_kept,
 )
-from memagent.journal.making import begin_with
+from memagent.journal.migrations.making import begin_with
 from memagent.journal.postgres import engine as postgres_engine
 from memagent.journal.postgres.pool import OPEN_POOLS, PostgresReaders, last_result, naming
 from memagent.journal.rows import ScopeKey, first_chain, scope_digest

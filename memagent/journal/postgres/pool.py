@@ -18,8 +18,8 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import QueuePool
 
 from memagent.journal.postgres import engine as postgres_engine
+from memagent.journal.revision import SETTING
 from memagent.journal.rows import ScopeKey, scope_digest
-from memagent.journal.schema.revision import SETTING
 
 _WAIT_FOR_CONNECTION_S: Final = 10.0
 

@@ -147,7 +147,7 @@ def writing_engine(path: Path) -> Engine:
     from sqlalchemy import create_engine
     from sqlalchemy.pool import NullPool
 
-    from memagent.journal.making import begin_with
+    from memagent.journal.migrations.making import begin_with
 
     engine = create_engine(
         "sqlite://", creator=lambda: connect_for_writing(path), poolclass=NullPool

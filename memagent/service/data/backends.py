@@ -21,10 +21,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from memagent.core.errors import InputError, StoreError, StoreUnavailable
-from memagent.journal.making import begin_with
+from memagent.journal.migrations.making import begin_with
 from memagent.journal.postgres.backend import PostgresBackend
 from memagent.journal.postgres.pool import pooled_engine
-from memagent.journal.schema.revision import SETTING
+from memagent.journal.revision import SETTING
 from memagent.service.data.tables import prepare_tables
 
 _CONNECTIONS: Final = 3

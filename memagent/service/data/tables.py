@@ -31,8 +31,8 @@ from sqlalchemy import (
 )
 
 from memagent.core.errors import StoreError
-from memagent.journal.schema.revision import SETTING
-from memagent.journal.schema.tables import version_table
+from memagent.journal.migrations.schema import version_table
+from memagent.journal.revision import SETTING
 
 REVISION: Final = "0001"
 """The Alembic revision that this metadata describes."""

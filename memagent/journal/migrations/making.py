@@ -11,9 +11,9 @@ from sqlalchemy.exc import DBAPIError
 
 from memagent.core import crash_points
 from memagent.journal.backend import Backend
-from memagent.journal.schema.revision import FORMAT, SCHEMA_REVISION
-from memagent.journal.schema.state import SchemaState, schema_state
-from memagent.journal.schema.tables import meta, metadata, version
+from memagent.journal.migrations.schema import meta, metadata, version
+from memagent.journal.revision import FORMAT, SCHEMA_REVISION
+from memagent.journal.schema_state import SchemaState, schema_state
 
 
 def begin_with(engine: Engine, statement: str) -> None:

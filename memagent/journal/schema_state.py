@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from memagent.core.errors import StoreError
 from memagent.journal.backend import Backend, DriverConnection, ReadConnection, corrupt
-from memagent.journal.schema.revision import (
+from memagent.journal.revision import (
     FORMAT,
     GUESTS,
     KNOWN_REVISIONS,

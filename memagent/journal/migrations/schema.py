@@ -36,7 +36,7 @@ from sqlalchemy import (
     event,
 )
 
-from memagent.journal.schema.revision import NAMED, SETTING, VERSION_TABLE
+from memagent.journal.revision import NAMED, SETTING, VERSION_TABLE
 
 metadata = MetaData()
 

@@ -427,3 +427,47 @@ def test_the_laws_hold_for_any_proposals(
         if chunk:
             assert list(sources) == [i for i in chunk.turn_ids if i in sources]
             assert sources or isinstance(op, Delete | Noop) or not limits.require_sources
+
+
+def test_an_update_of_the_same_words_changes_a_time_or_a_tag_or_nothing() -> None:
+    item = ITEM.model_copy(
+        update={"valid": MAY, "tags": ("home",), "source_turn_ids": ("D0:1", "D1:1")}
+    )
+
+    def update(**more: Any) -> Update:
+        return Update(id="mem_a", text=item.text, source_turn_ids=("D1:1",), **more)
+
+    shown = {"mem_a": item}
+    for same in (update(), update(valid=MAY), update(tags=("home",)), update(kind=item.kind)):
+        assert reason_of(same, visible=shown) is RejectReason.UNCHANGED
+    for other in (update(valid=JUNE), update(tags=("work",)), update(metadata={"a": "b"})):
+        assert judge(other, visible=shown).accepted
+
+
+def test_a_batch_deletes_and_writes_as_many_as_its_limits_and_no_more() -> None:
+    said = Chunk(
+        id="s1#0",
+        session_id="s1",
+        index=0,
+        count=1,
+        turns=(Turn(id="D1:1", speaker="Ana", text="Forget all that."),),
+    )
+    items = [ITEM.model_copy(update={"id": f"m{n}", "text": f"Ana has {n}"}) for n in range(4)]
+    deletes = [Delete(id=item.id, source_turn_ids=("D1:1",)) for item in items]
+    shown = {item.id: item for item in items}
+    few = OpLimits(max_deletes=3)
+    assert len(judge(*deletes, limits=few, chunk=said, visible=shown).accepted) == 3
+    adds = [Add(fact=fact(f"Ana moved to Lisbon {n}")) for n in range(4)]
+    assert len(judge(*adds, limits=OpLimits(max_ops=3)).accepted) == 3
+
+
+def test_two_updates_to_one_text_are_a_repeat_unless_their_times_differ() -> None:
+    other = ITEM.model_copy(update={"id": "mem_b", "text": "Ana lives in Faro", "valid": MAY})
+    shown = {"mem_a": ITEM, "mem_b": other}
+    sources = ("D1:1",)
+    text = "Ana moved to Lisbon"
+    first = Update(id="mem_a", text=text, source_turn_ids=sources, valid=JUNE)
+    second = Update(id="mem_b", text=text, source_turn_ids=sources)
+    assert len(judge(first, second, visible=shown).accepted) == 2
+    again = Update(id="mem_b", text=text, source_turn_ids=sources, valid=JUNE)
+    assert len(judge(first, again, visible=shown).accepted) == 1

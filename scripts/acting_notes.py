@@ -113,7 +113,7 @@ _WRITERS: Final = {
 }
 
 
-def told(trial: Trial) -> str:
+def attempt_of(trial: Trial) -> str:
     """Return the line of a trial that ended, for a design that learns by listening."""
     good = trial.outcome is not None and trial.outcome.good
     word = "worked" if good else "failed"

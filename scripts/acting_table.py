@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Final
 
-from acting_notes import as_cases, noted, told
+from acting_notes import as_cases, attempt_of, noted
 
 from environments.acting.play import OraclePlayer, Player, RandomPlayer, play_task
 from environments.acting.task import TaskSet
@@ -120,7 +120,7 @@ async def played(name: str, arm: str, *, seed: int, count: int) -> dict[str, flo
             for task in stream:
                 trials.append(await play_task(task, player, agent=agent, k=k))
                 if arm == "mem_alpha":
-                    said = told(trials[-1])
+                    said = attempt_of(trials[-1])
                     turn_id = f"t{len(trials)}:0"
                     await agent.remember([{"id": turn_id, "name": "agent", "content": said}])
                 if arm in TIDIED and len(trials) % 20 == 0:
@@ -177,10 +177,10 @@ def table(source: Path) -> str:
 
 
 def trained_table(source: Path) -> str:
-    """Return the Markdown table of the small trained policy, over its seeds."""
+    """Return the Markdown table of the small trained policy, means over its seeds."""
     known: dict[str, dict[str, dict[str, float]]] = json.loads(source.read_text("utf-8"))
     columns = ("success", "reward", "steps", "words", "refused")
-    lines = [f"## short talks, {len(known)} seeds", "", f"| arm | {' | '.join(columns)} |"]
+    lines = ["", "## short talks", "", f"| arm | {' | '.join(columns)} |"]
     lines.append("| --- " * (1 + len(columns)) + "|")
     for arm in next(iter(known.values())):
         rows = [arms[arm] for arms in known.values()]

@@ -183,7 +183,7 @@ def tune(
 
     Writes heads only if they decide no held-out part worse. Prints the counts as JSON.
     """
-    from train.run.heads import tuned
+    from train.learned.commands import tuned
 
     found = tuned(store, out or store.with_name(f"{store.name}.heads.npz"), user=user, seed=seed)
     _print(found)
@@ -204,7 +204,7 @@ def distil(
 
     Prints the counts as JSON.
     """
-    from train.run.heads import distilled
+    from train.learned.commands import distilled
 
     found = distilled(model, out, base_url=base_url, episodes=episodes, seed=seed)
     _print(found)

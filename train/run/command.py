@@ -183,7 +183,8 @@ def tune(
 
     Writes heads only if they decide no held-out part worse. Prints the counts as JSON.
     """
-    from train.learned.commands import tuned
+    _need_torch()
+    from train.learned.tune import tuned
 
     found = tuned(store, out or store.with_name(f"{store.name}.heads.npz"), user=user, seed=seed)
     _print(found)
@@ -204,7 +205,8 @@ def distil(
 
     Prints the counts as JSON.
     """
-    from train.learned.commands import distilled
+    _need_torch()
+    from train.learned.distil import distilled
 
     found = distilled(model, out, base_url=base_url, episodes=episodes, seed=seed)
     _print(found)
@@ -234,6 +236,12 @@ def _preview(settings: RunSettings) -> None:
     for line in lines_of(plan):
         _say(line)
     _print(plan)
+
+
+def _need_torch() -> None:
+    """Raise `ConfigError` naming the extra when torch is not installed."""
+    if find_spec("torch") is None:
+        raise ConfigError(f"{_MISSING} (lacks torch)")
 
 
 def _need_libraries() -> None:

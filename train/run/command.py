@@ -216,7 +216,8 @@ def tune(
 
     Writes heads only if they decide no held-out part worse. Prints the counts as JSON.
     """
-    from train.learned.adapt.commands import tuned
+    _need_torch()
+    from train.learned.adapt.tune import tuned
 
     found = tuned(store, out or store.with_name(f"{store.name}.heads.npz"), user=user, seed=seed)
     _print(found)
@@ -237,7 +238,8 @@ def distil(
 
     Prints the counts as JSON.
     """
-    from train.learned.adapt.commands import distilled
+    _need_torch()
+    from train.learned.adapt.distil import distilled
 
     found = distilled(model, out, base_url=base_url, episodes=episodes, seed=seed)
     _print(found)
@@ -267,6 +269,12 @@ def _preview(settings: RunSettings) -> None:
     for line in lines_of(plan):
         _say(line)
     _print(plan)
+
+
+def _need_torch() -> None:
+    """Raise `ConfigError` naming the extra when torch is not installed."""
+    if find_spec("torch") is None:
+        raise ConfigError(f"{_MISSING} (lacks torch)")
 
 
 def _need_libraries() -> None:

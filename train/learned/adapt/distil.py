@@ -8,6 +8,7 @@ readable way is left out and counted.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from collections import Counter
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from memagent.build import AgentSettings, build_model
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Message, ModelRequest, Role, Sampling, StepRef
 from memagent.designs.parts.learned.pairs import Side
@@ -60,6 +62,16 @@ class _Decided:
     case: DecisionCase
     truth: int
     """The answer that the dialogue's labels give."""
+
+
+def distilled(
+    model: str, out: Path, *, base_url: str | None, episodes: int, seed: int
+) -> dict[str, Any]:
+    """Fit heads to the decisions of a model that is named. Raises `ConfigError`."""
+    teacher = build_model(model, AgentSettings(), base_url=base_url)
+    if teacher is None:
+        raise ConfigError("name the model to learn from, such as --model openai/gpt-4o-mini")
+    return asyncio.run(distil(teacher, out, episodes=episodes, seed=seed))
 
 
 async def distil(model: ChatModel, out: Path, *, episodes: int, seed: int = 0) -> dict[str, Any]:

@@ -8,13 +8,14 @@ only if they decide no sort of them worse.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from memagent.async_agent import AsyncAgent
-from memagent.build import build_design
+from memagent.build import AgentSettings, build_design
 from memagent.core.errors import ConfigError
 from memagent.core.records import Session
 from memagent.designs.base import SlotContext
@@ -90,6 +91,20 @@ def answer_of(choice: Choice) -> int:
     if choice.target is None:
         return SKIP if choice.op == "skip" else ADD
     return 2 + 2 * choice.target + int(choice.replaces)
+
+
+def tuned(store: Path, out: Path, *, user: str, seed: int) -> dict[str, Any]:
+    """Fit heads to what a user corrected in a store. Raises `ConfigError`."""
+    if not store.is_file():
+        raise ConfigError(f"there is no store at {store}")
+    return asyncio.run(_of_store(store, out, user=user, seed=seed))
+
+
+async def _of_store(store: Path, out: Path, *, user: str, seed: int) -> dict[str, Any]:
+    async with AsyncAgent(
+        path=store, user_id=user, design="verbatim", settings=AgentSettings(), read_only=True
+    ) as agent:
+        return await tune(agent, out, seed=seed)
 
 
 async def tune(agent: AsyncAgent, out: Path, *, seed: int = 0) -> dict[str, Any]:

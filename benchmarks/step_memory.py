@@ -166,7 +166,7 @@ def main() -> None:
     flags.add_argument("--one", nargs=2, type=int, metavar=("SESSIONS", "TOKENS"))
     args = flags.parse_args()
     if args.one:
-        print("@ " + json.dumps(measure(*args.one, args.size)))
+        print("@ " + json.dumps(measure(args.one[0], args.one[1], args.size)))
         return
     budgets = {f"passes of {BUDGET} tokens": BUDGET}
     if args.unbounded:

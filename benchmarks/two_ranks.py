@@ -71,7 +71,7 @@ def main() -> None:
         right = steps == (1 if kind == "early stop" else 3) and outcome == second[name]
         counts[kind] += right and (kind == "early stop" or outcome["weights"] == whole)
     tokens = {outcome["stages"][0]["tokens"] for n, outcome in first.items() if "start" in n}
-    results = {f"{kind}s of {args.times}": count for kind, count in counts.items()}
+    results: dict[str, Any] = {f"{kind}s of {args.times}": count for kind, count in counts.items()}
     results["tokens of a fresh run"] = sorted(tokens)
     missing = {f"{kind}s not completed": (args.times - count, 0) for kind, count in counts.items()}
     report("two_ranks", results, promises=missing)

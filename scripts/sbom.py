@@ -46,7 +46,8 @@ def component(name: str, version: str, digests: list[str]) -> dict[str, Any]:
         about = metadata.metadata(name)
     except metadata.PackageNotFoundError:
         return described
-    licence = about.get("License-Expression") or about.get("License") or ""
+    named = [about[field] for field in ("License-Expression", "License") if field in about]
+    licence = next(filter(None, named), "")
     if licence and "\n" not in licence and len(licence) < 80:
         described["licenses"] = [{"license": {"name": licence}}]
     return described

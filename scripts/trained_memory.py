@@ -203,7 +203,7 @@ def trained(seed: int, *, count: int, steps: int, warm: int) -> dict[str, Figure
             trainer, (made,) = trainer_of(model, tokenizer, every, folder, **options)
 
             def played(made: ActingExperience = made) -> Figures:
-                trainer.model.eval()  # noqa: B023 - called within the loop's turn
+                model.eval()  # noqa: B023 - called within the loop's turn
                 runs = [asyncio.run(made.played(name, key=f"held/{name}"))[0] for name in held]
                 return figures([run.trial for run in runs])
 

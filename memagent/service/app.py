@@ -98,7 +98,13 @@ def build_routes(app: FastAPI) -> None:
     In a thread once the service listens: it takes most of a second, and whoever is served
     meanwhile would wait for all of it.
     """
-    nowhere = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": []}
+    nowhere: dict[str, Any] = {
+        "type": "http",
+        "method": "GET",
+        "path": "/-",
+        "root_path": "",
+        "headers": [],
+    }
     for route in app.router.routes:
         route.matches(nowhere)
 

@@ -295,4 +295,6 @@ async def test_an_embedder_that_fails_loses_nothing_and_is_made_good(fault: str)
             await step(agent)
         assert len(await agent.memory.get_all()) == 3
         hits = await agent.memory.search("Ana has a key and lives in Porto or Lisbon", k=3)
-        assert len(hits) == 3 and not [hit for hit in hits if hit.item.embedding_missing]
+        assert len(hits) == 3 and not [
+            hit for hit in hits if hit.item is not None and hit.item.embedding_missing
+        ]

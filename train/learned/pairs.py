@@ -28,7 +28,7 @@ _UNSURE = 0.4
 """Share of the choices whose act is blurred towards "it tells something"."""
 _MISREAD = 0.2
 """Share of the pairs in which no value counts as found."""
-_OF_VALUES = (3, 4, 8, 9, 10)
+_OF_VALUES = [3, 4, 8, 9, 10]
 """Features that compare the values."""
 _UNTRUE = frozenset(("joke", "hearsay"))
 _REPLACING = frozenset(("change", "correct", "end", "done", "move", "retract"))
@@ -170,7 +170,7 @@ def _blurred(case: PairCase, noise: np.random.Generator) -> PairCase:
         acts *= 1.0 - share
         acts[:, ACTS.index("tell")] += share
     missed = noise.random(len(features)) < _MISREAD
-    features[np.ix_(missed, _OF_VALUES)] = 0.0
+    features[np.ix_(np.flatnonzero(missed), np.array(_OF_VALUES))] = 0.0
     return PairCase(features, case.answer, case.act)
 
 

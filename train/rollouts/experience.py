@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
+from typing import Protocol
 
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode
@@ -21,6 +22,8 @@ from train.credit.advantages import Credit, logo_advantages
 from train.credit.groups import CreditGroup, Sampled, TokenValues, is_flat, planned_rows
 from train.credit.objectives import marked
 from train.credit.scored import ScoredGroup
+from train.rollouts.allocation import SuccessHistory
+from train.rollouts.anchors import SessionSpread
 from train.rollouts.collect import Collector, RolloutGroup
 from train.rollouts.comparisons import Comparison
 from train.rollouts.figures import batch_figures, step_figures
@@ -96,6 +99,36 @@ class Step:
 
 EntropyReader = Callable[[Mapping[str, TokenTrace], Mapping[str, Role]], TokenValues]
 """Gives the policy's entropies (C,) by response id, from tokens and roles."""
+
+
+class Histories(Protocol):
+    """What a source of steps has learnt about its episodes; a checkpoint keeps it."""
+
+    @property
+    def spread(self) -> SessionSpread:
+        """The spread of rewards by session."""
+        ...
+
+    @property
+    def history(self) -> SuccessHistory:
+        """The successes by episode."""
+        ...
+
+
+class StepSource(Protocol):
+    """A source of steps for the trainer: conversations, or tasks that are acted in."""
+
+    read_entropies: EntropyReader | None
+    """Reads the entropies of a step's tokens; set by the trainer."""
+
+    @property
+    def collector(self) -> Histories:
+        """The part that a checkpoint keeps."""
+        ...
+
+    async def gather(self, episodes: Sequence[Episode], *, step: int) -> Step:
+        """Play, score and credit the episodes of one step."""
+        ...
 
 
 @dataclass(kw_only=True)

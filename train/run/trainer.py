@@ -42,7 +42,7 @@ from train.credit.objectives import MARK, Update
 from train.credit.rows import RowBatch
 from train.errors import TrainFault
 from train.ranks import Alone, average_gradients, gathered
-from train.rollouts.experience import Experience, Step
+from train.rollouts.experience import Step, StepSource
 from train.rollouts.figures import joined_figures
 from train.run.batches import (
     batch_of_step,
@@ -77,7 +77,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         *,
         args: LoGoGRPOConfig,
         episodes: Sequence[Episode],
-        experience: Callable[[PolicyModel], Experience],
+        experience: Callable[[PolicyModel], StepSource],
         processing_class: Any = None,
         adapters: Mapping[Role, str] | None = None,
         **options: Any,
@@ -116,7 +116,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         self._step_reader = StepReader(self._reader, self.adapters, device=device, pad_id=pad_id)
         self.policy = policy_of(self)
         self.policy.hook = args.plugins.sampler_hook
-        self.experience = experience(self.policy)
+        self.experience: StepSource = experience(self.policy)
         self.experience.read_entropies = self._step_reader.entropies_of
         self.last_step: Step | None = None
         """The step that the present update learns from; for callbacks and reports."""

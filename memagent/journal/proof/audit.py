@@ -214,6 +214,8 @@ class _Auditor:
         return chain == row.chain
 
     def _fits(self, row: _Row) -> bool:
+        if row.salt is None or row.body is None:
+            return False
         try:
             own = payload_digest(row.salt, row.body)
         except TypeError:

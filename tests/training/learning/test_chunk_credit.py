@@ -4,6 +4,7 @@ for evidence that it was handed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,7 +98,7 @@ async def test_a_chunk_s_reward_is_that_of_its_own_questions(
             )
             for place, member in enumerate(answered.members)
         ]
-        return type(answered)(**(vars(answered) | {"members": tuple(members)}))
+        return replace(answered, members=tuple(members))
 
     monkeypatch.setattr(scoring, "score_group", scored)
     whole, _ = await _groups("session")

@@ -210,14 +210,13 @@ def test_a_tiny_policy_is_trained_on_segments_by_the_trainer(tmp_path: Path) -> 
         tmp_path, num_generations=4, per_device_train_batch_size=4, steps_per_generation=2,
         gradient_accumulation_steps=2, max_steps=2, max_completion_length=1,
     )  # fmt: skip
-    trainer = trainer_of(
-        tiny_model(tokenizer), tokenizer, args, source, episodes=task_episodes(tasks)
-    )
-    before = {name: each.detach().clone() for name, each in trainer.model.named_parameters()}
+    model = tiny_model(tokenizer)
+    trainer = trainer_of(model, tokenizer, args, source, episodes=task_episodes(tasks))
+    before = {name: each.detach().clone() for name, each in model.named_parameters()}
     trainer.train()
     logged = [row for row in trainer.state.log_history if "segments" in row]
     assert len(logged) == 2
     assert all(float(row["rows/counted"]) == float(row["segments"]) for row in logged)
-    after = dict(trainer.model.named_parameters())
+    after = dict(model.named_parameters())
     assert any(not torch.equal(before[name], after[name]) for name in before)
     assert trainer.last_step is not None and trainer.last_step.traces

@@ -100,7 +100,7 @@ def test_the_pair_scorer_learns_which_memory_a_statement_replaces() -> None:
              for case in pair_cases(reader, episode, rng)]  # fmt: skip
     assert len({case.act for case in cases if case.answer}) > 3
     train, test = cases[: 3 * len(cases) // 4], cases[3 * len(cases) // 4 :]
-    before, after = (choice_accuracy(fit_pairs(train, epochs=n), test) for n in (0, 10))
+    before, after = (choice_accuracy(fit_pairs(train, epochs=n), test) for n in (0, 50))
     assert after["new"] > 0.8
     assert after["change"] > before["change"] + 0.2, (before, after)
 

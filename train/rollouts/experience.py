@@ -102,7 +102,7 @@ EntropyReader = Callable[[Mapping[str, TokenTrace], Mapping[str, Role]], TokenVa
 
 
 class Histories(Protocol):
-    """What a source of steps has learnt about its episodes; a checkpoint keeps it."""
+    """Knowledge of a source of steps about its episodes; a checkpoint keeps it."""
 
     @property
     def spread(self) -> SessionSpread:

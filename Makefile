@@ -1,7 +1,7 @@
 # Each target sets up what it needs in .venv and is quick the second time. A bare machine needs Python 3.11 or newer with pip, and make.
 #   make demo         a guided run on the light core: no model, no key, no network once installed
 #   make test         the tests, 10 to 20 minutes on two cores
-#   make test-fast    the unit tier, at most a minute
+#   make test-fast    the unit tier, about a minute
 #   make coverage     branch coverage of the kernel and of the rest
 #   make format       ruff's formatter and its safe fixes
 #   make test-full    the tests and the full-size figures

@@ -14,8 +14,7 @@ from typing import Final
 
 from memagent.core.exchange import ModelRequest
 from memagent.core.records import MemoryItem
-from memagent.core.trials import Trial
-from memagent.designs.parts.lessons import FAILED, SUCCEEDED
+from memagent.core.trials import FAILED, SUCCEEDED, Trial
 from memagent.designs.prompting import load_prompt
 
 STATEMENT: Final = re.compile(r"\w+ has number \d+|\w+ \w+ (?:lights up|stays dark)")

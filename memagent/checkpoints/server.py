@@ -28,6 +28,7 @@ from memagent.core.crash_points import reach
 from memagent.core.errors import MemAgentError
 from memagent.core.records import Scope
 from memagent.journal.backend import WHOLE_STORE
+from memagent.journal.file_lock import process_lives
 from memagent.journal.postgres.backend import SCHEMA_LOCK, PostgresBackend, lock_key
 from memagent.journal.postgres.pool import naming
 from memagent.journal.revision import NAMED
@@ -220,18 +221,8 @@ def _remove_left_folders() -> None:
     """Remove the folders of processes that were killed; what is in them holds words."""
     for folder in Path(gettempdir()).glob(f"{_FOLDERS}*"):
         pid = folder.name.removeprefix(_FOLDERS).partition("-")[0]
-        if pid.isdecimal() and not _lives(int(pid)):
+        if pid.isdecimal() and not process_lives(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _exists(connection: Any) -> bool:

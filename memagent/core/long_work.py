@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -62,6 +62,12 @@ class Slices:
         if perf_counter() >= self._until:
             await asyncio.sleep(0)
             self._until = perf_counter() + SLICE_S
+
+    async def over(self, items: Iterable[T]) -> AsyncGenerator[T]:
+        """Yield the items, and rest after the use of each."""
+        for item in items:
+            yield item
+            await self.rest()
 
 
 async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -38,7 +38,7 @@ DESIGN: Final = replace(
 
 
 def fitted(heads: str | Path) -> MemoryDesign:
-    """Return the design with heads that `memagent-train tune` or `distill` wrote.
+    """Return the design with heads that `memagent-train tune` or `distil` wrote.
 
     Raises `ConfigError` for a file that is none, or of other shipped weights.
     """

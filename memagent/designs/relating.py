@@ -50,24 +50,24 @@ async def relate(
     """
     nearest = await ctx.bank.most_similar([fact.text for fact in facts], k=4 * settings.k)
     slices = Slices()
-    fitting: list[list[Candidate]] = []
-    for fact, near in zip(facts, nearest, strict=True):
-        fitting.append(_fitting(fact, near, settings))
-        await slices.rest()
+    fitting = [
+        _fitting(fact, near, settings)
+        async for fact, near in slices.over(zip(facts, nearest, strict=True))
+    ]
     chosen = _shared_cap(fitting, settings.cap)
-    shown: list[list[Hit]] = []
-    for near in fitting:
-        shown.append([candidate.hit() for candidate in near if candidate.id in chosen])
-        await slices.rest()
+    shown = [
+        [candidate.hit() for candidate in near if candidate.id in chosen]
+        async for near in slices.over(fitting)
+    ]
     neighbours = _Neighbours(
         bank=ctx.bank,
         room=settings.graph_cap if settings.graph else 0,
         seen={hit.id for hits in shown for hit in hits},
     )
-    related: list[Related] = []
-    for fact, hits in zip(facts, shown, strict=True):
-        related.append(Related(fact=fact, hits=(*hits, *neighbours.of(fact, hits))))
-        await slices.rest()
+    related = [
+        Related(fact=fact, hits=(*hits, *neighbours.of(fact, hits)))
+        async for fact, hits in slices.over(zip(facts, shown, strict=True))
+    ]
     return tuple(related)
 
 

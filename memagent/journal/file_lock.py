@@ -44,6 +44,19 @@ _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _POLL_S: Final = 0.02
 
 
+def process_lives(pid: int) -> bool:
+    """Tell whether a process runs; True where that cannot be asked without doing it harm."""
+    if sys.platform == "win32":
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 class FileLock:
     """An exclusive lock held by this process from `acquire` to `release`.
 

@@ -150,13 +150,9 @@ class ActingExperience:
         self, groups: Sequence[Sequence[ActedRun]], names: Sequence[str], *, step: int
     ) -> Step:
         """Return the step of groups of runs: advantages by segment, the mean over segments."""
-        responses = [
-            response
-            for group in groups
-            for run in group
-            for segment in run.segments
-            for response in segment
-        ]
+        runs = [run for group in groups for run in group]
+        segments = [segment for run in runs for segment in run.segments]
+        responses = [response for segment in segments for response in segment]
         compared = tuple(
             CreditGroup(
                 key=GroupKey(branch="global", role=Role.MANAGER, episode_id=f"{step}/{name}"),
@@ -167,10 +163,8 @@ class ActingExperience:
             for name, group in zip(names, groups, strict=True)
         )
         credit = logo_advantages(compared, estimator=self.estimator)
-        every = [segment for group in groups for run in group for segment in run.segments]
-        shares = segment_shares(every)
+        shares = segment_shares(segments)
         weighed = {key: value * shares[key] for key, value in credit.advantages.items()}
-        runs = [run for group in groups for run in group]
         return Step(
             credit=replace(credit, advantages=weighed),
             traces={each.id: each.tokens for each in responses if each.tokens is not None},
@@ -179,12 +173,12 @@ class ActingExperience:
             rollouts=(),
             metrics={
                 "reward/mean": fmean(run.reward for run in runs) if runs else 0.0,
-                "segments": float(len(every)),
+                "segments": float(len(segments)),
                 "edits/refused": float(
                     sum(bool(edit.refused) for run in runs for edit in run.trial.edits)
                 ),
             },
-            counted=len(every),
+            counted=len(segments),
             seconds={},
         )
 

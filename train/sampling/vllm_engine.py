@@ -66,7 +66,7 @@ class VLLMEngine:
         *,
         eos_ids: Sequence[int],
         version: Callable[[], int] = lambda: 0,
-        hand_over: Callable[[int], object] = abs,
+        hand_over: Callable[[int], object] = lambda _: None,
         served: Callable[[str | None], str | None] | None = None,
         on_device: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:

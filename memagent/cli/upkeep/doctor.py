@@ -281,18 +281,13 @@ def _examine_server(report: Examination, store: Store) -> None:
 
 def _writer(path: Path) -> str:
     """Name the process that holds the store for writing, as far as its lock file says."""
-    from memagent.journal.file_lock import FileLock
+    from memagent.journal.file_lock import FileLock, process_lives
 
     pid = FileLock(path.with_name(f"{path.name}.lock")).holder()
     if pid is None:
         return "none"
-    if sys.platform != "win32":
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return f"none (process {pid} ended without giving the store back, which does no harm)"
-        except PermissionError:
-            pass
+    if not process_lives(pid):
+        return f"none (process {pid} ended without giving the store back, which does no harm)"
     return f"process {pid}"
 
 

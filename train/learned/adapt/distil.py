@@ -32,6 +32,7 @@ from train.learned.adapt.heads import (
     decision_case,
     fit_heads,
     save_heads,
+    split_held_out,
 )
 from train.learned.dialogues import labelled_episodes
 from train.learned.pairs import StatementCase, heard_statements
@@ -86,8 +87,7 @@ async def distil(model: ChatModel, out: Path, *, episodes: int, seed: int = 0) -
             f"{len(decided)} of {replies.total()} replies could be read "
             f"(ops: {dict(replies)}); at least {LEAST} are needed"
         )
-    kept = [one for place, one in enumerate(decided) if place % 3 != 2]
-    held = decided[2::3]
+    kept, held = split_held_out(decided)
     heads = fit_heads([one.case for one in kept], seed=seed)
     save_heads(out, heads)
     return {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from memagent.designs.parts.learned.pairs import (
 from memagent.designs.parts.learned.tokens import Floats
 from train.learned.network import PairScorer
 
+T = TypeVar("T")
 ADD: Final = 0
 SKIP: Final = 1
 """Answers of a case; 2 + 2i is "the same as memory i", 3 + 2i "in its place"."""
@@ -77,6 +78,12 @@ class Heads(nn.Module):
         scores = scores.masked_fill(torch.from_numpy(missing)[:, :, None], -1e9)
         worth = self.worth(torch.from_numpy(np.stack([case.numbers for case in cases])))
         return torch.cat([torch.zeros_like(worth), worth, scores.flatten(1)], dim=1)
+
+
+def split_held_out(cases: Sequence[T]) -> tuple[list[T], list[T]]:
+    """Return the cases to fit to, and every third one, which is held out."""
+    kept = [case for place, case in enumerate(cases) if place % 3 != 2]
+    return kept, list(cases[2::3])
 
 
 def decision_case(

@@ -31,11 +31,11 @@ from train.learned.adapt.heads import (
     decision_case,
     fit_heads,
     save_heads,
+    split_held_out,
 )
 
 LEAST: Final = 4
 """Fewest corrected decisions that heads are fitted to."""
-_THIRD: Final = 3
 _CORRECTED: Final = 6.0
 """Weight of a corrected decision beside one that the user left as it was."""
 _LIKED: Final = 3.0
@@ -121,14 +121,16 @@ async def tune(agent: AsyncAgent, out: Path, *, seed: int = 0) -> dict[str, Any]
             f"{len(teacher.corrected)} decisions of {len(sessions)} sessions were corrected "
             f"({len(corrections)} corrections); at least {LEAST} are needed"
         )
-    heads = fit_heads([*_kept(teacher.corrected), *_kept(teacher.left)], seed=seed)
+    corrected, held_corrected = split_held_out(teacher.corrected)
+    left, held_left = split_held_out(teacher.left)
+    heads = fit_heads([*corrected, *left], seed=seed)
     report = {
         "sessions": len(sessions),
         "decisions": len(teacher.corrected) + len(teacher.left),
         "corrected": len(teacher.corrected),
         "held_out": {
-            "corrected": _compared(heads, _held_out(teacher.corrected)),
-            "others": _compared(heads, _held_out(teacher.left)),
+            "corrected": _compared(heads, held_corrected),
+            "others": _compared(heads, held_left),
         },
     }
     rows = report["held_out"].values()
@@ -147,14 +149,6 @@ async def _heard(sessions: Sequence[Session], corrections: Corrections) -> Teach
         for session in sessions:
             await agent.remember(session)
     return teacher
-
-
-def _held_out(cases: Sequence[DecisionCase]) -> list[DecisionCase]:
-    return list(cases[_THIRD - 1 :: _THIRD])
-
-
-def _kept(cases: Sequence[DecisionCase]) -> list[DecisionCase]:
-    return [case for place, case in enumerate(cases) if place % _THIRD != _THIRD - 1]
 
 
 def _compared(heads: Heads, cases: Sequence[DecisionCase]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Heads that were fitted to somebody's own decisions, beside the shipped encoder.
 
-`memagent-train tune` and `memagent-train distill` write them: the scorer of pairs and a
+`memagent-train tune` and `memagent-train distil` write them: the scorer of pairs and a
 head for what is not worth keeping. The encoder, which finds the statements, is always
 the shipped one.
 """
@@ -36,7 +36,7 @@ def open_heads(path: Path) -> Network:
     if fitted != shipped.digest or not fits:
         raise ConfigError(
             f"the heads in {path} were fitted beside other weights than the shipped "
-            f"{shipped.digest[:12]}; fit them again with memagent-train tune or distill"
+            f"{shipped.digest[:12]}; fit them again with memagent-train tune or distil"
         )
     return Network({**shipped.weights, **heads}, digest)
 

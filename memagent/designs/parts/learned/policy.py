@@ -64,14 +64,9 @@ def nearest(new: Side, memories: Sequence[Side]) -> list[int]:
 
 def described(new: Side, memories: Sequence[Side]) -> str:
     """Return the numbers of a statement and of each memory as words."""
-    rows = [statement_features(new), *pair_features(new, memories)]
+    rows = [alone(new.clause), *pair_features(new, memories)]
     levels = np.rint((np.clip(np.concatenate(rows), -1.0, 1.0) + 1.0) / 2.0 * (LEVELS - 1))
     return " ".join(f"f{int(level)}" for level in levels)
-
-
-def statement_features(new: Side) -> Floats:
-    """Return the numbers (STATEMENT,) of a statement."""
-    return alone(new.clause)
 
 
 def pair_features(new: Side, memories: Sequence[Side]) -> Floats:

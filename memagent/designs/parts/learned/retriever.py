@@ -18,9 +18,8 @@ from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, Session, SourceRef, Turn
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.retrieval.hybrid import TimedRetriever
-from memagent.designs.parts.rules.extractor import pieces
+from memagent.designs.parts.rules.extractor import pieces, turn_fact
 from memagent.designs.parts.rules.statements import context_reason
-from memagent.designs.parts.rules.wording import time_told
 from memagent.memory.bank import MemoryBank
 
 _PREFIX: Final = "turn:"
@@ -106,16 +105,5 @@ def _told(session: Session, turns: Sequence[Turn]) -> Iterator[Fact]:
     """Yield the turns that `verbatim` would keep; long ones in pieces."""
     for turn in turns:
         for piece in pieces(turn.said) if turn.said.strip() else ():
-            if context_reason(piece, names=session.speakers):
-                continue
-            said_at = turn.at or session.at
-            yield Fact(
-                text=piece,
-                kind="turn",
-                speaker=turn.speaker,
-                subject=turn.speaker,
-                source_turn_ids=(turn.id,),
-                valid=time_told(piece, said_at),
-                said_at=said_at,
-                trust=turn.trust,
-            )
+            if not context_reason(piece, names=session.speakers):
+                yield turn_fact(turn, piece, turn.at or session.at, kind="turn")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -38,8 +37,9 @@ class VerbatimExtractor:
             if turn.said.strip():
                 long = len(turn.said) >= LARGE_CHARS
                 parts = await aside(pieces, turn.said) if long else pieces(turn.said)
-                for fact in _facts(turn, parts, turn.at or chunk.at):
-                    facts.append(fact)
+                kind = "turn" if len(parts) == 1 else "passage"
+                for part in parts:
+                    facts.append(turn_fact(turn, part, turn.at or chunk.at, kind=kind))
                     await asyncio.sleep(0)  # a long turn makes hundreds; others come between
         return Proposal(
             values=tuple(facts),
@@ -51,18 +51,18 @@ class VerbatimExtractor:
         )
 
 
-def _facts(turn: Turn, parts: list[str], said_at: datetime | None) -> Iterator[Fact]:
-    for part in parts:
-        yield Fact(
-            text=part,
-            kind="turn" if len(parts) == 1 else "passage",
-            speaker=turn.speaker,
-            subject=turn.speaker,
-            source_turn_ids=(turn.id,),
-            valid=time_told(part, said_at),
-            said_at=said_at,
-            trust=turn.trust,
-        )
+def turn_fact(turn: Turn, text: str, said_at: datetime | None, *, kind: str) -> Fact:
+    """Return a part of a turn as a fact of its speaker, with the time that it tells."""
+    return Fact(
+        text=text,
+        kind=kind,
+        speaker=turn.speaker,
+        subject=turn.speaker,
+        source_turn_ids=(turn.id,),
+        valid=time_told(text, said_at),
+        said_at=said_at,
+        trust=turn.trust,
+    )
 
 
 def pieces(text: str, *, limit: int = _MAX_CHARS) -> list[str]:

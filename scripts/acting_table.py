@@ -142,8 +142,6 @@ async def played(name: str, arm: str, *, seed: int, count: int) -> dict[str, flo
 
 def arms(name: str) -> tuple[str, ...]:
     """Return the arms that play a set."""
-    if name == "schedule":
-        return (*PLAIN, "exp_rag", "mem_rl")
     return (*PLAIN, *(LEARNING if name in STREAMS else WORKING))
 
 

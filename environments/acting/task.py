@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from environments.errors import EnvironmentFault
+from memagent.core.exchange import ModelRequest
 from memagent.core.records import Record, Text
 
 
@@ -70,6 +71,10 @@ class TaskSet:
     """Takes a seed and a count; equal arguments give equal tasks."""
     player: Callable[[int], Any]
     """Takes a seed and returns a `Player`."""
+    editor: Callable[[ModelRequest], str] | None = None
+    """Replies as a good model to the prompt that asks to edit a workspace; for
+    demonstrations.
+    """
 
 
 def check_task(task: ActingTask, *, seed: int = 0) -> None:

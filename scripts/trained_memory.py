@@ -44,7 +44,7 @@ from memagent.designs.parts.folding import all_but_last
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.designs.working.mem_act import DESIGN, EditAction
 from memagent.testing import FunctionModel
-from train.rollouts.acting import ActingExperience
+from train.rollouts.acting import ActedRun, ActingExperience
 from train.run.config import LoGoGRPOConfig
 from train.run.trainer import LoGoGRPOTrainer
 from train.sampling.policy import PolicyModel
@@ -186,6 +186,12 @@ def figures(trials: Sequence[Trial]) -> Figures:
     }
 
 
+async def played_all(made: ActingExperience, names: Sequence[str]) -> list[ActedRun]:
+    """Return eight runs of each task; the calls of all are batched."""
+    groups = await asyncio.gather(*(made.played(name, key=f"held/{name}") for name in names))
+    return [run for group in groups for run in group]
+
+
 def trained(seed: int, *, count: int, steps: int, warm: int) -> dict[str, Figures]:
     """Return the figures of the policy untrained, warmed up, trained, and of the control."""
     every = talks(0, 64) | talks(100 + seed, count)
@@ -200,8 +206,7 @@ def trained(seed: int, *, count: int, steps: int, warm: int) -> dict[str, Figure
 
             def played(made: ActingExperience = made) -> Figures:
                 model.eval()  # noqa: B023 - called within the loop's turn
-                groups = [asyncio.run(made.played(name, key=f"held/{name}")) for name in held]
-                return figures([run.trial for group in groups for run in group])
+                return figures([run.trial for run in asyncio.run(played_all(made, held))])
 
             if not control:
                 told["mem_act, policy untrained"] = played()

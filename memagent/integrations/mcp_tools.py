@@ -45,6 +45,8 @@ class Remembered(Record):
     speaker: Text | None = None
     said_at: Moment | None = None
     trust: Trust
+    tags: tuple[Text, ...] = ()
+    """Words set beside it, such as `succeeded` on the case of a trial."""
     score: float | None = None
     """Of a search; higher is better, comparable within one search only."""
 

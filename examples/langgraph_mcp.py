@@ -3,15 +3,23 @@
 import asyncio
 import sys
 import tempfile
-from typing import Any
+from typing import Any, TypedDict
 
 from langgraph.graph import StateGraph
 from mcp import Client, StdioServerParameters, stdio_client
 from shop_agent import choose
 
-from environments.acting.task import open_tasks
+from environments.acting.task import ActingTask, open_tasks
 
-State = dict[str, Any]
+
+class State(TypedDict, total=False):
+    """One task on its way through the graph."""
+
+    task: ActingTask
+    recalled: dict[str, Any]
+    outcome: dict[str, Any]
+
+
 SERVER = ["-m", "memagent.cli.app", "mcp", "--design", "exp_rag", "--path"]
 
 
@@ -20,23 +28,22 @@ async def shop(mcp: Client, count: int) -> list[bool]:
 
     async def recall(state: State) -> State:
         shown = await mcp.call_tool("recall", {"task": state["task"].text, "k": 40})
-        return {**state, **(shown.structured_content or {}), "steps": []}
+        return {"recalled": shown.structured_content or {}}
 
     async def act(state: State) -> State:
-        steps, cases = list[State](), [(case["text"], case["tags"]) for case in state["memories"]]
-        seen = state["task"].reset(0)
+        task, memories, steps = state["task"], state["recalled"]["memories"], list[Any]()
+        cases, seen = [(case["text"], case["tags"]) for case in memories], task.reset(0)
         while not seen.done:
-            action = choose(state["task"].text, steps[-1]["observation"] if steps else "", cases)
-            seen = state["task"].step(action)
+            action = choose(task.text, seen.text if steps else "", cases)
+            seen = task.step(action)
             steps.append({"action": action, "observation": seen.text, "reward": seen.reward})
-        outcome = {"steps": steps, "reward": seen.reward, "success": seen.success}
-        return {**state, "outcome": outcome}
+        return {"outcome": {"steps": steps, "reward": seen.reward, "success": seen.success}}
 
-    async def report(state: State) -> State:
-        await mcp.call_tool("report", {"trial_id": state["trial_id"], **state["outcome"]})
-        return state
+    async def report(state: State) -> None:
+        trial = {"trial_id": state["recalled"]["trial_id"]}
+        await mcp.call_tool("report", trial | state["outcome"])
 
-    graph = StateGraph(dict).add_sequence([recall, act, report])
+    graph = StateGraph(State).add_sequence([recall, act, report])
     agent = graph.add_edge("__start__", "recall").compile()
     tasks = open_tasks("tiny_shop", seed=1, count=count)
     return [(await agent.ainvoke({"task": task}))["outcome"]["success"] for task in tasks]

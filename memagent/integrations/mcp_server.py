@@ -255,7 +255,7 @@ def flattened(tool: Tool) -> Tool:
     own = [each for name, each in plain.parameters.items() if name not in records]
     flat = plain.replace(parameters=[*own, *fields])
     types = {each.name: each.annotation for each in flat.parameters.values()}
-    call.__signature__ = flat  # pyright: ignore[reportFunctionMemberAccess]
+    call.__signature__ = flat  # pyright: ignore[reportAttributeAccessIssue]
     call.__annotations__ = types | {"return": flat.return_annotation}
     return call
 

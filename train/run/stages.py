@@ -92,7 +92,7 @@ def _trainer_of(
     args = stage_config(settings, settings.stage[number], stage_folder(settings, number))
     model, tokenizer, adapters = load_for_training(source, init, lora=settings.model.lora)
 
-    def source(policy: PolicyModel) -> StepSource:
+    def experience(policy: PolicyModel) -> StepSource:
         if isinstance(task, ActingTrainingTask):
             return task.experience(args, policy, episodes)
         return experience_of(args, task, policy, task.answering(episodes, split="train"))
@@ -101,7 +101,7 @@ def _trainer_of(
         model,
         args=args,
         episodes=episodes,
-        experience=source,
+        experience=experience,
         processing_class=tokenizer,
         adapters=adapters,
     )

@@ -76,7 +76,15 @@ class ScoredGroup(Sequence[float]):
     @property
     def entropies(self) -> TokenValues:
         """The policy's entropies (C,) by response id; {} where no model can tell."""
-        known = self._sampled.entropies()
+        return self._mine(self._sampled.entropies())
+
+    @property
+    def taught_logps(self) -> TokenValues:
+        """The teacher's log-probabilities (C,) by response id; {} without a teacher."""
+        return self._mine(self._sampled.taught())
+
+    def _mine(self, known: TokenValues) -> TokenValues:
+        """Return what is known of the members' responses."""
         ids = [key for member in self.members for key in member.response_ids if key in known]
         return {key: known[key] for key in ids}
 

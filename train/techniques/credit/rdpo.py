@@ -1,11 +1,10 @@
 """Parts of the reward are ranked and decorrelated before they are added (RDPO, 2605.13641).
 
-    q_k = normal quantile of (rank_k - 1/2) / G, ties sharing their mean rank, to unit spread
+    q_k = normal quantile of (rank_k - 1/2) / G, ties in the middle, to unit spread
     Y   = Q R^(-1/2)                  R: correlations of the parts, shrunk towards 1
     A   = sum over k of weight_k * m_k * Y_k          m_k = min(1, range_k / full)
 
-Ranks put unlike parts on one scale; whitening counts once what several parts say alike;
-parts without a difference are left out. m_k and the shrinking are our reading.
+Whitening counts once what several parts say alike. m_k and the shrinking are our reading.
 
 Shapes: G members of a group, K active parts.
 """
@@ -20,8 +19,6 @@ import torch
 from memagent.core.errors import ConfigError
 from train.credit.advantages import group_zscore
 from train.credit.scored import ScoredGroup
-
-DOUBLE = torch.float64
 
 
 def normal_scores(values_G: Sequence[float]) -> list[float]:
@@ -58,6 +55,6 @@ class Rdpo:
         active = {n: max(v) - min(v) for n, v in parts.items() if len(set(v)) > 1}
         if not active:
             return [0.0] * len(group) if weights else group_zscore(group)
-        scores = torch.tensor([normal_scores(parts[n]) for n in active], dtype=DOUBLE).T
+        scores = torch.tensor([normal_scores(parts[n]) for n in active], dtype=torch.float64).T
         sizes = [weights[n] * min(1.0, apart / self.full) for n, apart in active.items()]
-        return (whitened(scores, self.shrink) @ torch.tensor(sizes, dtype=DOUBLE)).tolist()
+        return (whitened(scores, self.shrink) @ torch.tensor(sizes, dtype=scores.dtype)).tolist()

@@ -1,21 +1,39 @@
-"""Parts of the reward that are decorrelated, and trees of calls: each against another
-computation of the same, and with rewards that say nothing.
+"""Parts of the reward that are decorrelated, trees of calls, and a teacher that sees the
+right notes: each against another computation of the same, and with rewards or teachers
+that say nothing.
 """
 
 from __future__ import annotations
 
+import math
 import random
+import re
+from pathlib import Path
 from statistics import NormalDist, fmean, pstdev
 
 import numpy as np
 import pytest
+import torch
+from policy_kit import RuleEngine, experience_of, policy_of, policy_tokenizer
+from training_kit import (
+    GivenSteps,
+    random_step,
+    settings,
+    small_episode,
+    tiny_model,
+    tiny_tokenizer,
+    trainer_of,
+)
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, TokenTrace
 from train.credit.advantages import group_mean, group_zscore, logo_advantages
 from train.credit.groups import CreditGroup, GroupKey, Member, Sampled
 from train.credit.scored import ScoredGroup
+from train.rollouts.collect import RolloutPlan
+from train.rollouts.grading import CreditPlan
 from train.techniques.credit.rdpo import Rdpo
+from train.techniques.credit.sdar import Sdar
 from train.techniques.credit.tree_calls import tree_calls
 
 KEY = GroupKey(branch="global", role=Role.MANAGER, episode_id="e", session=0)
@@ -165,3 +183,97 @@ def test_with_one_call_a_run_it_is_the_tree_of_depth_one_and_credits_through_the
     credit = logo_advantages([group], estimator=tree_calls)
     assert list(credit.advantages.values()) == pytest.approx(group_mean(rewards))
     assert all(set(values) == {0.0} for values in credit.offsets.values())
+
+
+# -- a teacher -------------------------------------------------------------------------
+
+
+def _taught(rewards: list[float], own: list[float], teacher: list[float]) -> ScoredGroup:
+    """Runs of one call of one token, which the teacher sees otherwise."""
+    traces = {
+        f"r{place}": TokenTrace(
+            prompt_ids=(1,), completion_ids=(2,), logprobs=(logp,), policy_version=0
+        )
+        for place, logp in enumerate(own)
+    }
+    members = tuple(
+        Member(reward=reward, response_ids=(f"r{place}",)) for place, reward in enumerate(rewards)
+    )
+    known = {f"r{place}": [logp] for place, logp in enumerate(teacher)}
+    sampled = Sampled(traces=traces, taught=lambda: known)
+    return ScoredGroup(CreditGroup(key=KEY, members=members, sampled=sampled))
+
+
+def test_sdar_by_hand() -> None:
+    found = Sdar(weight=0.1, sharpness=5.0)(_taught([1.0, 0.0], [-1.0, -1.0], [-0.5, -3.0]))
+    likes, rejects = 0.5 / (1 + math.exp(-2.5)), -2.0 / (1 + math.exp(10.0))
+    z = group_zscore([1.0, 0.0])
+    assert found[0]["r0"] == pytest.approx([z[0] + 0.1 * likes])
+    assert found[1]["r1"] == pytest.approx([z[1] + 0.1 * rejects])
+    assert abs(rejects) < 0.01 < likes  # what the teacher rejects hardly counts
+    flat = Sdar(weight=0.1)(_taught([0.5, 0.505], [-1.0, -1.0], [-0.5, -1.0]))
+    assert flat[0]["r0"][0] > 0.04 and flat[1]["r1"] == [0.0]
+    far = Sdar()(_taught([0.0, 0.0], [-1.0, -1.0], [-900.0, -1.0]))
+    assert far[0]["r0"] == [pytest.approx(0.0, abs=1e-9)]
+
+
+def test_without_its_gate_sdar_is_the_gradient_of_the_reverse_kl() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(6, dtype=torch.float64, requires_grad=True)
+    logps, teacher = logits.log_softmax(0), torch.randn(6, dtype=torch.float64).log_softmax(0)
+    [wanted] = torch.autograd.grad(
+        -0.5 * (logps.exp() * (logps - teacher)).sum(), logits, retain_graph=True
+    )
+    given = Sdar(weight=1.0, sharpness=0.0)(  # a gate that stands at one half
+        _taught([0.0] * 6, logps.tolist(), teacher.tolist())
+    )
+    advantages = torch.tensor([given[token][f"r{token}"][0] for token in range(6)])
+    [found] = torch.autograd.grad((logps.exp().detach() * advantages * logps).sum(), logits)
+    assert torch.allclose(found, wanted, atol=1e-9)
+
+
+def test_a_teacher_who_sees_no_more_teaches_nothing() -> None:
+    own = [-0.3, -1.2, -2.0]
+    assert Sdar()(_taught([0.5] * 3, own, own)) == [{f"r{place}": [0.0]} for place in range(3)]
+
+
+async def test_the_teacher_s_prompts_hold_the_hints_and_what_is_learned_from_does_not() -> None:
+    tokenizer, seen = policy_tokenizer(), dict[str, str]()
+    experience = experience_of(
+        policy_of(RuleEngine(tokenizer), tokenizer),
+        plan=RolloutPlan(members=3, local_probability=1.0, reruns=2, seed=1, teacher=True),
+        credit=CreditPlan(estimator=Sdar(weight=0.5)),
+    )
+    experience.collector.hints = lambda episode, place: [f"ana lives in {place}"]
+
+    def logps(traces: dict[str, TokenTrace], roles: dict[str, Role]) -> dict[str, list[float]]:
+        seen.update({key: tokenizer.decode(trace.prompt_ids) for key, trace in traces.items()})
+        return {key: [value + 1.0 for value in trace.logprobs] for key, trace in traces.items()}
+
+    experience.read_logps = logps
+    step = await experience.gather([small_episode(0)], step=0)
+    assert set(seen) >= set(step.traces) and len(seen) > 6
+    hint = re.compile(r"ana lives in \d")
+    assert all(hint.search(prompt) for prompt in seen.values())
+    shown = [tokenizer.decode(trace.prompt_ids) for trace in step.traces.values()]
+    assert not any(hint.search(prompt) for prompt in shown)
+    experience.read_logps = None
+    alone = await experience.gather([small_episode(0)], step=0)
+    pulls = [step.credit.advantages[key] - value for key, value in alone.credit.advantages.items()]
+    pull = 0.5 / (1 + math.exp(-5.0))
+    assert {round(each / pull, 6) for each in pulls} == {1.0, 2.0}  # in one group or in two
+
+
+def test_the_trainer_reads_what_a_teacher_thinks(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer()
+    model, step = tiny_model(tokenizer), random_step(tokenizer, rows=3)
+    source = GivenSteps([step])
+    trainer_of(model, tokenizer, settings(tmp_path), source)
+    found = source.read_logps(step.traces, step.roles)
+    for key, trace in step.traces.items():
+        ids = torch.tensor([[*trace.prompt_ids, *trace.completion_ids]])
+        with torch.no_grad():
+            logps = model(input_ids=ids).logits[0].log_softmax(-1)
+        length = len(trace.completion_ids)
+        wanted = [float(logps[-length - 1 + at, ids[0, -length + at]]) for at in range(length)]
+        assert found[key] == pytest.approx(wanted, abs=1e-4)

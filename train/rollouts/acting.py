@@ -137,6 +137,7 @@ class ActingExperience:
     control: Literal["", "random_reward"] = ""
     """`random_reward` gives each run a reward drawn by chance."""
     read_entropies: EntropyReader | None = None
+    read_logps: EntropyReader | None = None
     spread: SessionSpread = field(default_factory=SessionSpread)
     history: SuccessHistory = field(default_factory=SuccessHistory)
 

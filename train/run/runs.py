@@ -118,7 +118,7 @@ def _shown(evaluation: Evaluation) -> str:
         "{} {:.3f} [{:.3f}, {:.3f}]".format(
             name, evaluation.figures[name], *evaluation.interval(name)
         )
-        for name in ("f1", "facts", "success")
+        for name in ("f1", "facts", "facts_as_of", "success")
         if name in evaluation.figures
     )
 

@@ -157,7 +157,9 @@ class ValidationPart(Part):
     """Optimizer steps."""
     episodes: Annotated[int, Field(ge=1)] = 8
     """Episodes played each time, greedily."""
-    measure: Literal["f1", "exact", "reward", "overwritten", "facts", "success"] = "f1"
+    measure: Literal["f1", "exact", "reward", "overwritten", "facts", "facts_as_of", "success"] = (
+        "f1"
+    )
     """Figure that makes a checkpoint the best; see `train.run.evaluation`."""
     test_episodes: Annotated[int, Field(ge=0)] = 16
     """Held-out episodes played at the end with every stage's best; 0 for none."""

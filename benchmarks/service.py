@@ -70,7 +70,7 @@ async def fill(path: Path, *, memories: int, users: int, large: int = 0) -> None
 
 @contextmanager
 def running(
-    command: list[str], port: int, *, wait_s: float = 60.0, **environment: str
+    command: list[str], port: int, *, wait_s: float = 300.0, **environment: str
 ) -> Iterator[int]:
     """Start a server process that listens on a port and yield its id."""
     silent = subprocess.DEVNULL
@@ -90,7 +90,7 @@ def running(
         yield process.pid
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(600)
 
 
 def free_port() -> int:

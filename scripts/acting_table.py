@@ -175,13 +175,13 @@ def table(source: Path) -> str:
 def trained_table(source: Path) -> str:
     """Return the Markdown table of the small trained policy, means over its seeds."""
     known: dict[str, dict[str, dict[str, float]]] = json.loads(source.read_text("utf-8"))
-    columns = ("success", "reward", "steps", "words", "refused")
+    columns = ("success", "reward", "steps", "words", "refused", "seeds")
     lines = ["", "## short talks", "", f"| arm | {' | '.join(columns)} |"]
     lines.append("| --- " * (1 + len(columns)) + "|")
     for arm in next(iter(known.values())):
         rows = [arms[arm] for arms in known.values()]
-        cells = (f"{fmean(row[column] for row in rows):.2f}" for column in columns)
-        lines.append(f"| {arm} | {' | '.join(cells)} |")
+        cells = [_cell(rows, column) for column in columns[:-1]]
+        lines.append(f"| {arm} | {' | '.join(cells)} | {len(rows)} |")
     return "\n".join(lines) + "\n"
 
 

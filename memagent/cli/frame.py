@@ -181,7 +181,8 @@ def _execute(options: Options, work: Callable[[], Any]) -> int:
             import asyncio
 
             outcome = asyncio.run(outcome)
-        sys.stdout.flush()
+        if not sys.stdout.closed:  # as version 1 of `mcp` does once its client has hung up
+            sys.stdout.flush()
         return outcome or 0
     except KeyboardInterrupt:
         say_error(

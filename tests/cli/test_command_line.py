@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -25,6 +26,7 @@ from command_line_kit import (
 
 from memagent.agent import Agent
 from memagent.build import open_sqlite
+from memagent.cli.frame import Options, _execute  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture(autouse=True)
@@ -423,3 +425,9 @@ def test_stored_text_is_never_markup_nor_a_terminal_command(folder: Path) -> Non
         assert not set(shown.stdout + shown.stderr) & {"\x1b", "\x07", "\u202e", "\x9b", "\r"}
     message = error_of(run("show", "\x1b[2Jnothing", "--path", "store.db"))
     assert "\x1b" not in message and "\\x1b" in message
+
+
+def test_work_that_closes_standard_output_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 1 of `mcp` closes it once its client has hung up."""
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert _execute(Options(), lambda: sys.stdout.close()) == 0

@@ -114,7 +114,7 @@ def refused(service: Service, headers: Mapping[str, str] | None = None, **more: 
     ],
 )
 def test_only_this_machine_is_served(
-    service: Service, peer: str | None, more: dict[str, str], code: str
+    service: Service, peer: str | None, more: dict[str, Any], code: str
 ) -> None:
     assert refused(service, peer=peer, **more) == code
 
@@ -191,7 +191,8 @@ def test_a_key_is_asked_for_and_looked_up(service: Service) -> None:
 def test_the_gate_s_caller_is_believed(service: Service) -> None:
     key = key_of(service, "ana", "memory:read")
     known = identify(request(service, bearer(key)), service)
-    assert caller_of(request(service, **{CALLER: known})) is known
+    gated: dict[str, Any] = {CALLER: known}
+    assert caller_of(request(service, **gated)) is known
 
 
 def test_a_caller_is_served_as_often_as_the_settings_say() -> None:

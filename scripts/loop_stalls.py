@@ -16,7 +16,7 @@ import json
 import sys
 import time
 from asyncio import events
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -125,7 +125,7 @@ async def worst_of(
     chars: int,
     make: Request,
     *,
-    every: int,
+    pieces: Sequence[str],
     verbose: bool,
 ) -> dict[str, object]:
     """Send a request with each of the texts; return the one that held the loop longest."""
@@ -134,7 +134,7 @@ async def worst_of(
     for user in ("warm", "u"):
         (await client.post(f"/v1/{path}?user_id={user}", json=body)).raise_for_status()
     await asyncio.sleep(0.5)
-    for number, piece in enumerate(PIECES[::every]):
+    for number, piece in enumerate(pieces):
         path, body = make(repeated(piece, chars))
         user = "u" if path in ("search", "context", "questions") else f"{name}{number}"
         sent = {"content": json.dumps(body).encode(), "headers": JSON}
@@ -171,6 +171,7 @@ async def _send_all(
     options: argparse.Namespace,
     rows: list[dict[str, object]],
 ) -> None:
+    pieces = options.pieces or PIECES[:: options.every]
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8377") as client,
@@ -182,7 +183,7 @@ async def _send_all(
         for name, (chars, make) in requests().items():
             if not options.only or any(word in name for word in options.only):
                 row = await worst_of(
-                    client, name, chars, make, every=options.every, verbose=options.verbose
+                    client, name, chars, make, pieces=pieces, verbose=options.verbose
                 )
                 print(json.dumps(row), flush=True)
                 rows.append(row)
@@ -195,6 +196,7 @@ def main() -> int:
     parser.add_argument("--embedder", default="hashing")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--every", type=int, default=1, help="send every n-th text only")
+    parser.add_argument("--pieces", nargs="*", default=[], help="send texts of these alone")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     rows = asyncio.run(measure(options))

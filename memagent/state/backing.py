@@ -160,8 +160,8 @@ def backs_change(words: Words, *, old: str, new: str, valid: TimeSpan | None = N
     known = words.content(old)
     if not _speaks_of(words.terms, known) or (valid is not None and not words.name_time(valid)):
         return False
-    added = words.content(new) - known - words.dates(valid) - _glue()
-    if not added <= words.terms:
+    added = words.content(new) - known - _glue()
+    if not added - words.dates(valid) <= words.terms:
         return False
     if new == old or (added and _denies(old) == _denies(new)):
         return True

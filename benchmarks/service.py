@@ -75,12 +75,19 @@ async def fill(path: Path, *, memories: int, users: int, large: int = 0) -> None
 
 @contextmanager
 def running(
-    command: list[str], port: int, *, wait_s: float = 300.0, **environment: str
+    command: list[str],
+    port: int,
+    *,
+    wait_s: float = 300.0,
+    errors: Any = subprocess.DEVNULL,
+    **environment: str,
 ) -> Iterator[int]:
     """Start a server process that listens on a port and yield its id."""
-    silent = subprocess.DEVNULL
     process = subprocess.Popen(
-        command, stdout=silent, stderr=silent, env={**os.environ, **environment}
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        env={**os.environ, **environment},
     )
     os.sched_setaffinity(process.pid, CORES[:1])
     try:

@@ -49,6 +49,7 @@ CORES = sorted(os.sched_getaffinity(0))
 """The first is the servers', where there are more."""
 _CPU, _P95 = 4.5, 6.0
 """How many times the ceiling's processor time and p95 of a search the service may take."""
+_PLACES = ("out", "mem0_python", "mem0_folder")
 _GROWTH = 2.0
 """How many times what a memory takes at the start, with its vector, its place in the index
 and its history, one added later may take.
@@ -294,7 +295,7 @@ def main() -> None:
             promises |= promised(row, rows[1])
     results = {row["name"]: row for row in rows}
     if given.out is not None:
-        asked = {name: str(value) for name, value in vars(given).items()}
+        asked = {key: value for key, value in vars(given).items() if key not in _PLACES}
         said = {"asked": asked, "load": os.getloadavg()[0], "results": results}
         given.out.write_text(json.dumps(said | {"promises": promises}, indent=1) + "\n")
     report("service", results, promises=promises)

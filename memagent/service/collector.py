@@ -3,7 +3,8 @@
 A collection of the oldest generation walks all open memories and stops every request for
 some tenths of a second, so none is made while it serves. Reference counts free what is
 dropped; the collector is only for cycles, and those of a request are young. So the oldest
-generation is collected when no request is at work, every ten minutes at most.
+generation is collected when no request and no job is at work, ten minutes after the start
+and then every ten at most.
 
 A thread that computes gives the interpreter's lock to the event loop after five
 milliseconds unless told otherwise, and a request asks for the lock several times: after
@@ -26,6 +27,7 @@ _YOUNG: Final = (5_000, 5, NEVER)
 """Objects and collections between collections of each generation: a few milliseconds each."""
 _BETWEEN_S: Final = 600.0
 _SWITCH_S: Final = 0.001
+# When all garbage was collected last, by the monotonic clock.
 _last: float = 0.0
 
 
@@ -35,8 +37,10 @@ def serving_interpreter() -> Generator[None]:
 
     What was there before is collected no more at all.
     """
+    global _last
     before, switch_s = gc.get_threshold(), sys.getswitchinterval()
     gc.collect()
+    _last = time.monotonic()
     gc.set_threshold(*_YOUNG)
     sys.setswitchinterval(min(switch_s, _SWITCH_S))
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from environments.demonstrations.ideal import Demonstration
 from memagent.core.exchange import Role
 from train.errors import TrainFault
 from train.ranks import on_main
-from train.run.logs import quiet
+from train.run.logs import LogFile, quiet
 from train.sampling.small_models import save_model
 
 
@@ -219,17 +219,25 @@ def warm_up(
     )
     trainer.by_role = plan.by_role
     trainer.add_callback(_LastStep())
+    Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+    trainer.add_callback(LogFile(path=Path(args.output_dir) / "log.jsonl"))
     quiet(trainer)
     trainer.train()
-    last = [entry for entry in trainer.state.log_history if "loss" in entry][-3:]
-    figures = {
-        "loss": sum(entry["loss"] for entry in last) / max(1, len(last)),
-        "accuracy": sum(one.get("mean_token_accuracy", 0.0) for one in last) / max(1, len(last)),
-        "demonstrations": float(len(demonstrations)),
-    }
+    figures = _figures(trainer.state.log_history, len(demonstrations))
     bare = trainer.accelerator.unwrap_model(trainer.model)
     on_main(lambda: save_model(bare, tokenizer, folder, note={"warm_up": figures}))
     return figures
+
+
+def _figures(history: Sequence[Mapping[str, float]], demonstrations: int) -> dict[str, float]:
+    """Return means of the last three logged steps, beside the number of demonstrations."""
+    last = [entry for entry in history if "loss" in entry][-3:]
+    count = max(1, len(last))
+    return {
+        "loss": sum(entry["loss"] for entry in last) / count,
+        "accuracy": sum(one.get("mean_token_accuracy", 0.0) for one in last) / count,
+        "demonstrations": float(demonstrations),
+    }
 
 
 def _turn(demonstration: Demonstration) -> int:

@@ -226,6 +226,8 @@ def test_a_process_that_serves_collects_its_oldest_garbage_only_when_idle(
     with serving_interpreter():
         assert gc.get_threshold()[2] > 1_000_000
         assert sys.getswitchinterval() <= 0.001
+        assert not collect_when_idle(at_work=0), "it began with a collection"
+        monkeypatch.setattr("memagent.service.collector._last", float("-inf"))
         assert not collect_when_idle(at_work=1)
         assert collect_when_idle(at_work=0)
         assert not collect_when_idle(at_work=0)

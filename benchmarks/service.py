@@ -49,6 +49,7 @@ CORES = sorted(os.sched_getaffinity(0))
 """The first is the servers', where there are more."""
 _CPU, _P95 = 4.5, 6.0
 """How many times the ceiling's processor time and p95 of a search the service may take."""
+_PLACES = ("out", "mem0_python", "mem0_folder")
 _GROWTH = 2.0
 """How many times what a memory takes at the start, with its vector, its place in the index
 and its history, one added later may take.
@@ -75,12 +76,19 @@ async def fill(path: Path, *, memories: int, users: int, large: int = 0) -> None
 
 @contextmanager
 def running(
-    command: list[str], port: int, *, wait_s: float = 300.0, **environment: str
+    command: list[str],
+    port: int,
+    *,
+    wait_s: float = 300.0,
+    errors: Any = subprocess.DEVNULL,
+    **environment: str,
 ) -> Iterator[int]:
     """Start a server process that listens on a port and yield its id."""
-    silent = subprocess.DEVNULL
     process = subprocess.Popen(
-        command, stdout=silent, stderr=silent, env={**os.environ, **environment}
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        env={**os.environ, **environment},
     )
     os.sched_setaffinity(process.pid, CORES[:1])
     try:
@@ -287,7 +295,7 @@ def main() -> None:
             promises |= promised(row, rows[1])
     results = {row["name"]: row for row in rows}
     if given.out is not None:
-        asked = {name: str(value) for name, value in vars(given).items()}
+        asked = {key: value for key, value in vars(given).items() if key not in _PLACES}
         said = {"asked": asked, "load": os.getloadavg()[0], "results": results}
         given.out.write_text(json.dumps(said | {"promises": promises}, indent=1) + "\n")
     report("service", results, promises=promises)

@@ -86,7 +86,11 @@ def serving(
     program = ["-c", _WHOLE] if whole else ["-m", "memagent.cli.app"]
     command = [sys.executable, "-P", *program, "serve"]
     command += ["--db", str(folder / "memory.db")]
-    with running([*command, "--port", str(port)], port, PYTHONPATH=str(source)) as pid:
+    command += ["--port", str(port)]
+    with (
+        (folder / "errors.log").open("w") as log,
+        running(command, port, errors=log, PYTHONPATH=str(source)) as pid,
+    ):
         yield port, pid
 
 
@@ -117,6 +121,7 @@ class Probe:
     def __init__(self, port: int, pid: int) -> None:
         self._line, self._pid, self._stop = Line(port), pid, threading.Event()
         self._waits: list[tuple[float, float, float]] = []
+        self._failure: Exception | None = None
         self.search()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -130,7 +135,11 @@ class Probe:
     def _run(self) -> None:
         while not self._stop.is_set():
             used, began = busy_s(self._pid), time.perf_counter()
-            self.search()
+            try:
+                self.search()
+            except Exception as failure:
+                self._failure = failure
+                return
             waited = time.perf_counter() - began
             self._waits.append((began, waited, busy_s(self._pid) - used))
             time.sleep(_PAUSE_S)
@@ -141,6 +150,8 @@ class Probe:
         work()
         ended, used = time.perf_counter(), busy_s(self._pid) - used
         while not self._waits or self._waits[-1][0] < ended:
+            if self._failure is not None:
+                raise self._failure
             time.sleep(_PAUSE_S)
         rows = [row for row in self._waits if row[0] + row[1] >= began and row[0] <= ended]
         waits = sorted(wait for _, wait, _ in rows)

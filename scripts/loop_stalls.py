@@ -29,7 +29,7 @@ from memagent.core.answers import MAX_QUESTION_CHARS
 from memagent.core.records import MAX_TURN_CHARS
 from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.service.app import create_app
-from memagent.service.collector import young_collections
+from memagent.service.collector import serving_interpreter
 from memagent.service.gate import Gate
 from memagent.service.hosting import Service
 
@@ -160,7 +160,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, object]]:
     app.state.service = service = Service(store)
     transport = httpx.ASGITransport(app=Gate(app, service), client=("127.0.0.1", 50_000))
     rows: list[dict[str, object]] = []
-    with young_collections():  # as in a process that serves
+    with serving_interpreter():  # as in a process that serves
         await _send_all(app, transport, options, rows)
     return rows
 

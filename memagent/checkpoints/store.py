@@ -40,14 +40,19 @@ MOST_BYTES: Final = 4 << 30
 MOST_FOLDER_BYTES: Final = 16 << 30
 """Most that all checkpoints of a store take together."""
 FEWEST_ENTRIES: Final = 512
-"""Entries of a journal from which on a checkpoint is worth its file, and the fewest that
-lie between two of them while the store is open.
+"""Entries of a journal, or items, from which on a checkpoint is worth its file, and the
+fewest that lie between two of them while the store is open.
 """
 GROWTH: Final = 8
 """A further checkpoint is made when a memory grew by one part in so many."""
 CLOSING_ENTRIES: Final = 64
-"""Entries since the last checkpoint from which on closing makes another."""
+"""Entries or items since the last checkpoint from which on closing makes another."""
 _PAUSE_S: Final = 0.0005
+
+
+def _size(content: Projection) -> int:
+    """Return how much work a replay is: in entries, or in items where those hold many."""
+    return max(content.state.seq, len(content.state.items))
 
 
 class Checkpointed(Protocol):
@@ -100,6 +105,7 @@ class Checkpoints:
         self._guard = _GUARDS.setdefault(folder.absolute(), _Guard())
         self._lock = self._guard.lock
         self._last: dict[str, int] = {}
+        """The size of each memory when its checkpoint was made."""
         self._running: dict[str, Future[None]] = {}
         self._memories: WeakSet[Checkpointed] = WeakSet()
         self._pool: ThreadPoolExecutor | None = None
@@ -127,11 +133,10 @@ class Checkpoints:
                 with suppress(OSError):
                     self.place.drop(scope)
             return None
-        seq = content.state.seq
         lags = len(content.pending) > max(CLOSING_ENTRIES, len(content.state.items) // GROWTH)
         with self._lock:
             # One that was made before its items were indexed is soon made again.
-            self._last[scope.key] = 0 if lags else seq
+            self._last[scope.key] = 0 if lags else _size(content)
         with suppress(OSError):
             self.place.used(scope)
         return content
@@ -167,7 +172,9 @@ class Checkpoints:
         """Begin a checkpoint in the background if the memory grew enough; returns at once."""
         key = memory.scope.key
         due = self._last.get(key, 0) + max(FEWEST_ENTRIES, items // GROWTH)
-        if seq < due or not self._writes or key in self._guard.erasing or key in self._running:
+        if max(seq, items) < due or not self._writes:
+            return
+        if key in self._guard.erasing or key in self._running:
             return
         with self._lock:
             if self._pool is None:
@@ -194,9 +201,9 @@ class Checkpoints:
         if pool is not None:
             pool.shutdown(wait=True)
         for memory in list(self._memories):
-            seq = memory.projection().state.seq
-            new = seq - self._last.get(memory.scope.key, 0)
-            if seq >= FEWEST_ENTRIES and new >= CLOSING_ENTRIES:
+            size = _size(memory.projection())
+            new = size - self._last.get(memory.scope.key, 0)
+            if size >= FEWEST_ENTRIES and new >= CLOSING_ENTRIES:
                 self.save(memory)
         self._writes = False
 
@@ -230,7 +237,7 @@ class Checkpoints:
             _log.exception("no checkpoint of %s was made", path)
         finally:
             with self._lock:
-                self._last[key] = max(content.state.seq, self._last.get(key, 0))
+                self._last[key] = max(_size(content), self._last.get(key, 0))
                 self._running.pop(key, None)
 
     @contextmanager

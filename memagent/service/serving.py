@@ -22,7 +22,7 @@ from memagent.service.binding import (
     server_class,
     server_config,
 )
-from memagent.service.collector import young_collections
+from memagent.service.collector import serving_interpreter
 
 if TYPE_CHECKING:
     from memagent.build import Store
@@ -80,7 +80,7 @@ def serve(
         server = server_class(uvicorn.Server, started)(config)
         ignore_signals()
         try:
-            with young_collections():
+            with serving_interpreter():
                 server.run()
         except SystemExit as exc:  # uvicorn exits when it cannot bind
             raise no_address(host, port) from exc

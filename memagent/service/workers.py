@@ -42,7 +42,7 @@ from memagent.service.binding import (
     server_class,
     server_config,
 )
-from memagent.service.collector import young_collections
+from memagent.service.collector import serving_interpreter
 from memagent.service.data.database import ServiceDatabase
 from memagent.service.data.keys import KeyRing
 from memagent.service.data.leases import LeaseTable
@@ -240,7 +240,7 @@ def _work(plan: Plan, listening: socket, sender: Connection) -> None:
         config = server_config(serve_app(service), service.settings, host="", port=0)
         server = server_class(uvicorn.Server, lambda _: sender.send(True))(config)
         ignore_signals()
-        with young_collections():
+        with serving_interpreter():
             server.run(sockets=[listening])
 
 

@@ -324,6 +324,15 @@ def seq_of(file: Path) -> int:
     return int(file_format.CheckpointFile.open(file).facts["seq"])
 
 
+@pytest.mark.usefixtures("eager")
+async def test_one_entry_of_many_items_is_worth_a_checkpoint(tmp_path: Path) -> None:
+    store = open_hashing(tmp_path / "memory.db")
+    bank = store.bank(ANA)
+    await Memory(bank).add_many([f"note {number}" for number in range(6)])
+    store.close()
+    assert seq_of(checkpoints_of(store).path_of(ANA)) == bank.state.seq == 1
+
+
 async def test_small_memories_have_none(tmp_path: Path) -> None:
     store = open_hashing(tmp_path / "memory.db")
     bank = store.bank(ANA)

@@ -97,14 +97,15 @@ def test_the_cache_formula_is_what_a_cache_does(model: ModuleType) -> None:
 
 def test_the_model_answers_changes_of_its_inputs_as_it_must(model: ModuleType) -> None:
     def nodes(routed: bool = True, **changes: float) -> int:
-        given = model.Inputs(users=200_000, **changes)
+        given = model.Inputs(users=200_000, **{"checkpoint_from": 1e9, **changes})
         return model.plan(given, model.crowd(given), routed=routed).nodes
 
     base = nodes(requests_day=40.0)
     assert base > 1
     assert nodes(requests_day=80.0) > base > nodes(requests_day=40.0, replay_us=50.0)
+    assert base > nodes(requests_day=40.0, checkpoint_from=512.0)
     assert nodes(requests_day=40.0, ram_gb=256.0) < base < nodes(requests_day=40.0, routed=False)
-    given = model.Inputs(users=200_000, requests_day=40.0)
+    given = model.Inputs(users=200_000, requests_day=40.0, checkpoint_from=1e9)
     users = model.crowd(given)
     assert users.count.sum() == 200_000
     assert float((users.count * users.rate).sum()) * 86_400 / users.peak == pytest.approx(
@@ -117,7 +118,7 @@ def test_the_model_answers_changes_of_its_inputs_as_it_must(model: ModuleType) -
     calm = model.failure(given, users, fleet)
     assert calm is not None and calm.banks > 0 and calm.rows_s > 0 and calm.delay_s == 0.0
     tight = model.Inputs(
-        users=200_000, requests_day=40.0, utilisation=0.97
+        users=200_000, requests_day=40.0, utilisation=0.97, checkpoint_from=1e9
     )  # no room for the work of one node in six
     late = model.failure(tight, users, model.plan(tight, users, routed=True))
     assert late is not None and late.delay_s > 60.0

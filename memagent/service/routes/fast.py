@@ -50,7 +50,7 @@ class FastRoutes(BaseRoute):
                     authorize = route.dependant.dependencies[0].call
                     assert authorize is not None
                     direct = _Direct(route, hints["body"], authorize)
-                    self._direct.update({(way, route.path): direct for way in route.methods})
+                    self._direct.update({(way, route.path): direct for way in route.methods or ()})
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Match a request that says nothing only the framework understands."""

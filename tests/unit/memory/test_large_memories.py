@@ -29,7 +29,7 @@ from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import undo
 from memagent.memory.facade import Memory
 from memagent.memory.timetravel import as_of
-from memagent.service.collector import collect_when_idle, young_collections
+from memagent.service.collector import collect_when_idle, serving_interpreter
 from memagent.state.fold import EMPTY_STATE, apply
 
 ENTRIES = 400
@@ -220,17 +220,19 @@ async def test_objects_are_freed_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_process_that_serves_collects_its_oldest_garbage_only_when_idle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = gc.get_threshold()
+    before, switch_s = gc.get_threshold(), sys.getswitchinterval()
     monkeypatch.setattr("memagent.service.collector._last", float("-inf"))
     assert not collect_when_idle(at_work=0)
-    with young_collections():
+    with serving_interpreter():
         assert gc.get_threshold()[2] > 1_000_000
+        assert sys.getswitchinterval() <= 0.001
         assert not collect_when_idle(at_work=0), "it began with a collection"
         monkeypatch.setattr("memagent.service.collector._last", float("-inf"))
         assert not collect_when_idle(at_work=1)
         assert collect_when_idle(at_work=0)
         assert not collect_when_idle(at_work=0)
     assert gc.get_threshold() == before
+    assert sys.getswitchinterval() == switch_s
 
 
 def test_what_is_freed_in_a_thread_goes_in_pieces() -> None:

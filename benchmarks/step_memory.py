@@ -97,7 +97,7 @@ def measure(sessions: int, tokens: int, size: str) -> dict[str, float]:
         """In the place of an `Experience`."""
 
         def __init__(self) -> None:
-            self.collector, self.read_entropies = self, None
+            self.collector, self.read_entropies, self.read_logps = self, None, None
             self.spread, self.history = SessionSpread(), SuccessHistory()
 
         async def gather(self, episodes: Any, *, step: int) -> Step:

@@ -38,6 +38,8 @@ class Sampled:
     """By response id."""
     entropies: Callable[[], TokenValues] = no_entropies
     """Reads the policy's entropy at each token; costs a forward pass over the step."""
+    taught: Callable[[], TokenValues] = no_entropies
+    """Reads the teacher's log-probability of each token; costs such a pass too."""
 
 
 NOTHING_SAMPLED = Sampled()

@@ -8,10 +8,11 @@ Shapes: G members of a group, C tokens of a reply.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import overload
 
+from memagent.core.exchange import TokenTrace
 from train.credit.groups import CreditGroup, GroupKey, Member, TokenValues
 
 
@@ -61,16 +62,29 @@ class ScoredGroup(Sequence[float]):
         return [_mean(self._values(member, self.entropies)) for member in self.members]
 
     @property
+    def traces(self) -> Mapping[str, TokenTrace]:
+        """The tokens of the members' prompts and replies by response id."""
+        known = self._sampled.traces
+        ids = [key for member in self.members for key in member.response_ids if key in known]
+        return {key: known[key] for key in ids}
+
+    @property
     def logps(self) -> TokenValues:
         """The sampler's log-probabilities (C,) by response id."""
-        traces = self._sampled.traces
-        ids = [key for member in self.members for key in member.response_ids if key in traces]
-        return {key: traces[key].logprobs for key in ids}
+        return {key: trace.logprobs for key, trace in self.traces.items()}
 
     @property
     def entropies(self) -> TokenValues:
         """The policy's entropies (C,) by response id; {} where no model can tell."""
-        known = self._sampled.entropies()
+        return self._mine(self._sampled.entropies())
+
+    @property
+    def taught_logps(self) -> TokenValues:
+        """The teacher's log-probabilities (C,) by response id; {} without a teacher."""
+        return self._mine(self._sampled.taught())
+
+    def _mine(self, known: TokenValues) -> TokenValues:
+        """Return what is known of the members' responses."""
         ids = [key for member in self.members for key in member.response_ids if key in known]
         return {key: known[key] for key in ids}
 

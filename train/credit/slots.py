@@ -19,7 +19,8 @@ MemberCredit = float | TokenValues
 """One advantage for all replies of a member, or one a token (C,) by response id."""
 Estimator = Callable[[ScoredGroup], Sequence[MemberCredit]]
 """Gives (G,) advantages. Groups whose rewards are all alike are not shown to it, unless
-it has a true attribute `sees_flat`.
+it has a true attribute `sees_flat`. With a true `needs_teacher` the prompts of a teacher
+are noted, and `taught_logps` tells what it thinks of the tokens.
 """
 
 

@@ -21,13 +21,14 @@ from environments.records import Episode, SessionTrace, Trajectory
 from environments.views import truncate
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MemAgentError
+from memagent.core.exchange import ModelRequest
 from memagent.core.long_work import rare_collections
 from memagent.core.snapshot import EMPTY, MemorySnapshot
 from memagent.protocols import ChatModel
 from train.errors import TrainFault
 from train.rollouts.allocation import Allocator, SuccessHistory, even
 from train.rollouts.anchors import AnchorSelector, SessionSpread, draw_anchors, uniform
-from train.rollouts.hints import HintedModel, Hints, no_hints
+from train.rollouts.hints import AllHints, HintedModel, Hints, TaughtModel, no_hints
 from train.rollouts.questions import AskedAfter, as_played, is_due
 from train.rollouts.slots import NO_HINTER, Hinter
 from train.sampling.policy import Call, PolicyModel
@@ -53,6 +54,8 @@ class RolloutPlan:
     """Spreads the reruns over the chosen sessions."""
     hinter: Hinter = NO_HINTER
     """Tells how much of a session's hints its runs are given."""
+    teacher: bool = False
+    """Whether the prompts of a teacher, the policy with all hints, are noted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +135,8 @@ class Collector:
     """Gives the questions by which reruns of a session are compared."""
     hints: Hints = no_hints
     """Gives the right notes of a session, of which the plan's hinter shows a share."""
+    taught: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """The teacher's prompt tokens by response id, of the present step."""
 
     async def collect(self, episodes: Sequence[Episode], *, step: int) -> list[RolloutGroup]:
         """Play all episodes at once and return one group for each.
@@ -139,6 +144,7 @@ class Collector:
         Failures are recorded where they happened; siblings go on.
         """
         self.history.version = self.policy.version
+        self.taught.clear()
         with rare_collections():
             return list(await asyncio.gather(*(self._group(episode, step) for episode in episodes)))
 
@@ -219,17 +225,24 @@ class Collector:
 
     def _model(self, episode: Episode, policy: ChatModel, key: str) -> ChatModel:
         """Return the model of a run, which is shown hints if the plan has a hinter."""
-        model, hinter = self.episode_model(episode, policy), self.plan.hinter
-        if hinter is NO_HINTER:
-            return model
-        step = key.partition("/")[0]
-        return HintedModel(
-            model=model,
-            episode=episode,
-            hinter=hinter,
-            hints=self.hints,
-            draws=lambda place: self.draws(step, episode.id, "hints", place),
-        )
+        model, step = self.episode_model(episode, policy), key.partition("/")[0]
+
+        def hinted(hinter: Hinter) -> HintedModel:
+            return HintedModel(
+                model=model,
+                episode=episode,
+                hinter=hinter,
+                hints=self.hints,
+                draws=lambda place: self.draws(step, episode.id, "hints", place),
+            )
+
+        shown = model if self.plan.hinter is NO_HINTER else hinted(self.plan.hinter)
+        if not self.plan.teacher:
+            return shown
+        return TaughtModel(model=shown, teacher=hinted(AllHints()), note=self._note)
+
+    def _note(self, response_id: str, request: ModelRequest) -> None:
+        self.taught[response_id] = self.policy.prompt_ids(request)
 
     def _rerun_counts(self, episode: Episode, step: int, places: Sequence[int]) -> dict[int, int]:
         """Return the number of reruns by the place of the session, without zeros."""

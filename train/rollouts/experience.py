@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import Protocol
 
@@ -120,6 +120,8 @@ class StepSource(Protocol):
 
     read_entropies: EntropyReader | None
     """Reads the entropies of a step's tokens; set by the trainer."""
+    read_logps: EntropyReader | None
+    """Reads their log-probabilities; set by the trainer."""
 
     @property
     def collector(self) -> Histories:
@@ -144,6 +146,8 @@ class Experience:
     scoring: Scoring = field(default_factory=Scoring)
     read_entropies: EntropyReader | None = None
     """Reads the entropies of a step's tokens, for estimators that ask; set by the trainer."""
+    read_logps: EntropyReader | None = None
+    """Reads log-probabilities, for a teacher's."""
     _read: dict[int, TokenValues] = field(default_factory=dict[int, TokenValues])
 
     @property
@@ -165,7 +169,11 @@ class Experience:
             for key, call in batch.calls.items()
             if call.response.tokens is not None
         }
-        sampled = Sampled(traces=traces, entropies=partial(self._entropies, batch, traces))
+        sampled = Sampled(
+            traces=traces,
+            entropies=partial(self._entropies, batch, traces),
+            taught=lru_cache(partial(self._taught, batch, traces)),
+        )
         groups = [replace(group, sampled=sampled) for group in batch.all]
         credit, marks = credit_groups(groups, self.plan, seed=seed)
         fresh = Replay(
@@ -204,6 +212,18 @@ class Experience:
                 traces, {key: batch.calls[key].role for key in traces}
             )
         return self._read[id(batch)]
+
+    def _taught(self, batch: GroupBatch, traces: Mapping[str, TokenTrace]) -> TokenValues:
+        """Return what the teacher thinks of a step's tokens; {} where there is none."""
+        prompts = self.collector.taught
+        shown = {
+            key: trace.model_copy(update={"prompt_ids": prompts[key]})
+            for key, trace in traces.items()
+            if key in prompts
+        }
+        if self.read_logps is None or not shown:
+            return {}
+        return self.read_logps(shown, {key: batch.calls[key].role for key in shown})
 
     async def _score(self, rollouts: Sequence[RolloutGroup]) -> list[Comparison]:
         """Score the runs and take their rewards into the statistics of later steps."""

@@ -2,7 +2,8 @@
 
 All runs of a session are given the same hints, so a comparison stays fair. A hint stands
 at the end of the prompt and is part of the row that is learned from; evaluation and an
-app never see one.
+app never see one. A teacher is the policy with all hints: its prompts are noted, and what
+is played stays without them.
 """
 
 from __future__ import annotations
@@ -40,13 +41,17 @@ class HintedModel:
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer the request, with hints behind the last message if there are any."""
+        return await self.model.complete(self.hinted(request) or request)
+
+    def hinted(self, request: ModelRequest) -> ModelRequest | None:
+        """Return the request with its session's hints; None where there are none."""
         hints = self._hints_of(request.step.session_id or "")
         if request.role not in MANAGER_ROLES or not hints:
-            return await self.model.complete(request)
+            return None
         *before, last = request.messages
         content = "\n".join([last.content, "hints", *hints])
         messages = (*before, last.model_copy(update={"content": content}))
-        return await self.model.complete(request.model_copy(update={"messages": messages}))
+        return request.model_copy(update={"messages": messages})
 
     def _hints_of(self, session_id: str) -> list[str]:
         if session_id not in self._shown:
@@ -59,3 +64,30 @@ class HintedModel:
         notes = list(self.hints(self.episode, place))
         share = self.hinter.share(f"{self.episode.id}/{place}", self.draws(place))
         return notes[: round(share * len(notes))]
+
+
+class AllHints(Hinter):
+    """Shows everything."""
+
+    def share(self, name: str, draws: random.Random, /) -> float:
+        """Return 1."""
+        del name, draws
+        return 1.0
+
+
+@dataclass(kw_only=True)
+class TaughtModel:
+    """A model that plays as it would; the prompts of its teacher are noted."""
+
+    model: ChatModel
+    teacher: HintedModel
+    note: Callable[[str, ModelRequest], None]
+    """Takes the id of a response and the request that the teacher would have had."""
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer the request, and note it with all hints if there are any."""
+        response = await self.model.complete(request)
+        hinted = self.teacher.hinted(request)
+        if hinted is not None:
+            self.note(response.id, hinted)
+        return response

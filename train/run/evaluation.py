@@ -17,7 +17,7 @@ from environments.datasets.synthetic import Synthetic
 from environments.evaluation.fact_figures import right_facts
 from environments.evaluation.play_figures import episode_figures, marked
 from environments.play.rollout import MemoryAgent, answer_probes, play
-from environments.records import Episode
+from environments.records import Episode, Trajectory
 from environments.worlds.truth import Truth
 from memagent.async_agent import AsyncAgent
 from memagent.core.exchange import Sampling
@@ -36,8 +36,9 @@ class EpisodeFigures:
     episode_id: str
     figures: Mapping[str, float]
     """By name: f1, exact, reward, overwritten, facts (share of the world's present and ended
-    facts that the memory holds right), lost, memory_share, add, update, delete,
-    noop, rejected, unreadable, failed.
+    facts that the memory holds right at the end), facts_as_of (the same after each
+    session, of what was true then; mean over sessions), lost, memory_share, add, update,
+    delete, noop, rejected, unreadable, failed.
     """
     memory: tuple[str, ...] = ()
     """Memories at the end, newest last."""
@@ -97,7 +98,7 @@ async def evaluate_policy(
         view = None
         player = agent.at(EMPTY)
         if policy is not None:
-            view = policy.bound(f"eval/{episode.id}", sampling=_greedy(policy))
+            view = policy.bound(f"eval/{episode.id}", sampling=greedy(policy))
             player = player.with_model(episode_model(episode, view))
         with policy.participant() if policy is not None else nullcontext():
             trajectory = await play(player, episode, ask=False)
@@ -106,7 +107,7 @@ async def evaluate_policy(
         figures = episode_figures(score)
         if isinstance(env, Synthetic):
             truth = env.truth(episode)
-            figures = {**episode_figures(marked(score, truth)), **_facts(trajectory.end, truth)}
+            figures = {**episode_figures(marked(score, truth)), **_facts(trajectory, truth)}
         return EpisodeFigures(
             episode_id=episode.id,
             figures=figures,
@@ -120,12 +121,22 @@ async def evaluate_policy(
     return Evaluation(episodes=tuple(await asyncio.gather(*map(evaluated, episodes))))
 
 
-def _facts(memory: MemorySnapshot, truth: Truth) -> dict[str, float]:
+def _facts(played: Trajectory, truth: Truth) -> dict[str, float]:
+    """Return the share of facts that are right, at the end and as of each session."""
+    heard = enumerate(played.traces, start=1)
+    every = [_right(trace.after, truth.upto(sessions)) for sessions, trace in heard]
+    shares = {"facts": [_right(played.end, truth)], "facts_as_of": every}
+    known = {name: [one for one in some if one is not None] for name, some in shares.items()}
+    return {name: fmean(some) for name, some in known.items() if some}
+
+
+def _right(memory: MemorySnapshot, truth: Truth) -> float | None:
     """Return the share of facts that are right: those that hold, and those that ended."""
     counts = right_facts(memory, truth)
     right, seen = (sum(counts[name][place] for name in ("now", "removed")) for place in (0, 1))
-    return {"facts": right / seen} if seen else {}
+    return right / seen if seen else None
 
 
-def _greedy(policy: PolicyModel) -> Sampling:
+def greedy(policy: PolicyModel) -> Sampling:
+    """Return the sampling of an evaluation: the likeliest token each time."""
     return Sampling(temperature=0.0, max_tokens=policy.sampling.max_tokens)

@@ -39,6 +39,7 @@ def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
         selector=args.plugins.anchor_selector,
         allocator=args.plugins.allocator,
         hinter=args.plugins.hinter,
+        teacher=bool(getattr(args.plugins.estimator, "needs_teacher", False)),
     )
 
 

@@ -30,7 +30,7 @@ from environments.demonstrations.ideal import Demonstration
 from memagent.core.exchange import Role
 from train.errors import TrainFault
 from train.ranks import on_main
-from train.run.logs import quiet
+from train.run.logs import LogFile, quiet
 from train.sampling.small_models import save_model
 
 
@@ -219,6 +219,8 @@ def warm_up(
     )
     trainer.by_role = plan.by_role
     trainer.add_callback(_LastStep())
+    Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+    trainer.add_callback(LogFile(path=Path(args.output_dir) / "log.jsonl"))
     quiet(trainer)
     trainer.train()
     last = [entry for entry in trainer.state.log_history if "loss" in entry][-3:]

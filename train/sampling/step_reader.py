@@ -53,14 +53,25 @@ class StepReader:
         self, traces: Mapping[str, TokenTrace], roles: Mapping[str, Role]
     ) -> dict[str, list[float]]:
         """Return the entropies of the tokens of a step by response id."""
+        return self._values_of(traces, roles, 1)
+
+    def logps_of(
+        self, traces: Mapping[str, TokenTrace], roles: Mapping[str, Role]
+    ) -> dict[str, list[float]]:
+        """Return the log-probabilities of the tokens of a step by response id."""
+        return self._values_of(traces, roles, 0)
+
+    def _values_of(
+        self, traces: Mapping[str, TokenTrace], roles: Mapping[str, Role], which: int
+    ) -> dict[str, list[float]]:
         places = {role: self._reader.adapters.index(name) for role, name in self._adapters.items()}
         rows = [
             Row(trace=trace, advantage=0.0, adapter=places.get(roles[key], 0))
             for key, trace in traces.items()
         ]
         batch = build_rows(rows, size=len(rows), pad_id=self._pad_id)
-        _, entropies = self.read(self.inputs_of(batch))
+        values = self.read(self.inputs_of(batch))[which]
         return {
-            key: entropies[place, : len(trace.completion_ids)].tolist()
+            key: values[place, : len(trace.completion_ids)].tolist()
             for place, (key, trace) in enumerate(traces.items())
         }

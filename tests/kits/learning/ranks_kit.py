@@ -36,7 +36,7 @@ def launch(workload: str, *words: str | Path, ranks: int = 2, timeout: float = 5
         "GLOO_SOCKET_IFNAME": "lo",
         "ACCELERATE_USE_CPU": "true",
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
     }
     command = [sys.executable, str(ROOT / "tests/kits/workloads" / workload), *map(str, words)]
     with TemporaryDirectory() as name:

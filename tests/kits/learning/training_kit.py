@@ -127,6 +127,7 @@ class GivenSteps:
         self.asked: list[tuple[list[str], int]] = []
         self.collector = self
         self.read_entropies: Any = None
+        self.read_logps: Any = None
         self.spread = SessionSpread()
         self.history = SuccessHistory()
 

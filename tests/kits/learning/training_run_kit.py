@@ -1,16 +1,12 @@
-"""A whole training run in half a minute, made once a process: 200,000 parameters, a
-short warm start, four updates in two stages.
+"""A whole training run in half a minute: 200,000 parameters, a short warm start, four
+updates in two stages.
 """
 
 from __future__ import annotations
 
-import atexit
 import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +86,6 @@ def entered(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
     except SystemExit as left:
         return int(left.code or 0)
     return 0
-
-
-@lru_cache(maxsize=1)
-def finished() -> tuple[Path, dict[str, Any]]:
-    """The folder of a finished run and what the command printed."""
-    folder = Path(tempfile.mkdtemp(prefix="memagent-run-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    done = train("run", written(folder))
-    assert done.exit_code == 0, (done.output, done.exception)
-    return folder / "run", json.loads(done.stdout)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

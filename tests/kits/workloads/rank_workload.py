@@ -99,7 +99,7 @@ def main(folder: Path, rank: int) -> None:
 
 if __name__ == "__main__":
     root = Path(__file__).resolve().parents[3]
-    sys.path[:0] = [str(root), str(root / "tests/kits"), str(root / "tests/kits/learning")]
+    sys.path += [str(root), str(root / "tests/kits"), str(root / "tests/kits/learning")]
     from ranks_kit import fork_ranks
 
     sys.exit(fork_ranks(main, Path(sys.argv[1]), Path(sys.argv[2])))

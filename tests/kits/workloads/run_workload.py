@@ -17,11 +17,15 @@ from typing import Any
 def main(plan: Path, rank: int) -> None:
     """Run each entry of the plan: {name: {"settings": ..., "stop_at": step or null}}.
 
-    `late_s` lets each rank begin so many seconds later.
+    `late_s` lets each rank begin so many seconds later. A rank beyond the first that
+    claims the run's folder does so last, when it is taken.
     """
+    from train.run import runs
     from train.run.runs import train_run
     from train.settings.run import checked_run
 
+    if rank:
+        runs.claim = _late(runs.claim)
     outcomes: dict[str, Any] = {}
     for name, entry in json.loads(plan.read_text(encoding="utf-8")).items():
         settings = checked_run(entry["settings"])
@@ -36,6 +40,16 @@ def main(plan: Path, rank: int) -> None:
             "weights": _digests(Path(settings.folder)),
         }
     sys.stdout.write("@outcomes " + json.dumps({"rank": rank, "outcomes": outcomes}) + "\n")
+
+
+def _late(claim: Any) -> Any:
+    """Claim after the other rank has; one that is told of the folder never calls this."""
+
+    def claim_late(*given: Any, **named: Any) -> None:
+        sleep(1.0)
+        claim(*given, **named)
+
+    return claim_late
 
 
 @contextmanager
@@ -69,7 +83,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 if __name__ == "__main__":
     root = Path(__file__).resolve().parents[3]
-    sys.path[:0] = [str(root), str(root / "tests/kits"), str(root / "tests/kits/learning")]
+    sys.path += [str(root), str(root / "tests/kits"), str(root / "tests/kits/learning")]
     from ranks_kit import fork_ranks
 
     sys.exit(fork_ranks(main, Path(sys.argv[1]), Path(sys.argv[2])))

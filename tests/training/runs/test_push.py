@@ -65,7 +65,10 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Generator[Hub]:
             return b"".join(parts)
 
         def do_GET(self) -> None:
-            self._send(200, {"id": "ana/memory", "sha": "0" * 40, "siblings": []})
+            name = self.path.removeprefix("/api/models/")
+            if name not in models and not name.startswith("ana/memory/"):
+                return self._send(404, {"error": "no such model"})
+            return self._send(200, {"id": "ana/memory", "sha": "0" * 40, "siblings": []})
 
         def _send(self, status: int, body: Any) -> None:
             data = json.dumps(body).encode()

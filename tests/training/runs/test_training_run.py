@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from command_line_kit import got, moved_into
 from command_line_kit import run as memagent
-from training_run_kit import finished, lines
+from training_run_kit import lines
 
 from environments.play.rollout import play
 from memagent.async_agent import AsyncAgent
@@ -34,8 +34,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def done() -> tuple[Path, dict[str, Any]]:
-    return finished()
+def done(finished: tuple[Path, dict[str, Any]]) -> tuple[Path, dict[str, Any]]:
+    return finished
 
 
 def settings_of(folder: Path) -> RunSettings:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_run_kit import finished, lines, train, written
+from training_run_kit import lines, train, written
 
 from train.run.validation import Progress
 
@@ -21,15 +21,15 @@ pytestmark = [
     ),
 ]
 VARYING = ("time/", "step_time", "tokens_per", "num_input_tokens_seen", "epoch")
+Finished = tuple[Path, dict[str, Any]]
 BRIEF = [("test_episodes = 2", "test_episodes = 0")]
 
 
-def copied(folder: Path) -> Path:
+def copied(run: Path, folder: Path) -> Path:
     """The finished run in `folder/run`, with settings that name that place; gives the
     settings file.
     """
     config = written(folder)
-    run, _ = finished()
     shutil.copytree(run, folder / "run")
     note = folder / "run" / "settings.json"
     note.write_text(
@@ -38,10 +38,10 @@ def copied(folder: Path) -> Path:
     return config
 
 
-def warmed(folder: Path, replace: list[tuple[str, str]]) -> list[int]:
+def warmed(init: Path, folder: Path, replace: list[tuple[str, str]]) -> list[int]:
     """Steps that the stages of a run took that begins with the finished run's warm start."""
     config = written(folder, replace=[*replace, *BRIEF])
-    shutil.copytree(finished()[0] / "init", folder / "run" / "init")
+    shutil.copytree(init, folder / "run" / "init")
     done = train("run", config)
     assert done.exit_code == 0, (done.output, done.exception)
     return [stage["steps"] for stage in json.loads(done.stdout)["stages"]]
@@ -67,12 +67,12 @@ def told(folder: Path) -> list[Any]:
     return found
 
 
-def test_inside_a_stage_the_same_steps_follow(tmp_path: Path) -> None:
+def test_inside_a_stage_the_same_steps_follow(tmp_path: Path, finished: Finished) -> None:
     """Killed after the first checkpoint of the second stage, with lines of a later step
     already written.
     """
-    whole, printed = finished()
-    config = copied(tmp_path)
+    whole, printed = finished
+    config = copied(whole, tmp_path)
     for name in ("summary.json", "stage1/ended.json"):
         (tmp_path / "run" / name).unlink()
     for name in ("best", "stage1/checkpoint-2"):
@@ -88,9 +88,9 @@ def test_inside_a_stage_the_same_steps_follow(tmp_path: Path) -> None:
     ]
 
 
-def test_between_two_stages_the_next_begins(tmp_path: Path) -> None:
-    whole, printed = finished()
-    config = copied(tmp_path)
+def test_between_two_stages_the_next_begins(tmp_path: Path, finished: Finished) -> None:
+    whole, printed = finished
+    config = copied(whole, tmp_path)
     (tmp_path / "run" / "summary.json").unlink()
     for name in ("best", "stage1"):
         shutil.rmtree(tmp_path / "run" / name)
@@ -100,11 +100,12 @@ def test_between_two_stages_the_next_begins(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["test"] == printed["test"]
 
 
-def test_patience_and_tokens_end_a_stage(tmp_path: Path) -> None:
+def test_patience_and_tokens_end_a_stage(tmp_path: Path, finished: Finished) -> None:
     """The first stage cannot learn and loses patience after two validations; the second
     has used its tokens after one update.
     """
     steps = warmed(
+        finished[0] / "init",
         tmp_path,
         [
             ("learning_rate = 1e-4", "learning_rate = 0.0"),
@@ -115,9 +116,10 @@ def test_patience_and_tokens_end_a_stage(tmp_path: Path) -> None:
     assert steps == [2, 1]
 
 
-def test_a_gate_that_is_passed_ends_a_stage(tmp_path: Path) -> None:
+def test_a_gate_that_is_passed_ends_a_stage(tmp_path: Path, finished: Finished) -> None:
     """Both gates hold already when their stages begin, so neither takes a step."""
     steps = warmed(
+        finished[0] / "init",
         tmp_path,
         [
             ("sessions = 3\nsteps = 2", "sessions = 2\nsteps = 9\ngate = { lost = 1.0 }"),

@@ -1,0 +1,49 @@
+"""Each call has its own advantage where runs share a beginning (TreePS-RAG, deeper).
+
+    A(call) = V(prompt, reply) - V(prompt)         V(node) = mean reward of the runs through it
+
+Runs from one memory fork inside the session: those whose calls agree so far share a
+node. Along a run the advantages add up to its reward less that of its first prompt. A
+prompt that one run alone reached gives 0: what it is worth was decided before. With one
+call a run this is `tree`. Nothing is divided by the spread.
+
+Shapes: G members of a group, C tokens of a reply.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import fmean
+
+from train.credit.groups import TokenValues
+from train.credit.scored import ScoredGroup
+
+Node = tuple[tuple[int, ...], ...]
+"""Prompts and replies by turns, from the first prompt on."""
+
+
+def tree_calls(group: ScoredGroup) -> list[TokenValues]:
+    """Return for each member the advantages (C,) of its replies, by response id."""
+    paths = [_path(group, place) for place in range(len(group))]
+    rewards: defaultdict[Node, list[float]] = defaultdict(list)
+    for path, reward in zip(paths, group, strict=True):
+        for _, node in path:
+            rewards[node[:-1]].append(reward)
+            rewards[node].append(reward)
+    worth = {node: fmean(some) for node, some in rewards.items()}
+    return [
+        {key: (worth[node] - worth[node[:-1]],) * len(node[-1]) for key, node in path}
+        for path in paths
+    ]
+
+
+def _path(group: ScoredGroup, place: int) -> list[tuple[str, Node]]:
+    """Return the member's responses with the node that each reached."""
+    path: list[tuple[str, Node]] = []
+    node: Node = ()
+    for key in group.members[place].response_ids:
+        trace = group.traces.get(key)
+        if trace is not None:
+            node = (*node, tuple(trace.prompt_ids), tuple(trace.completion_ids))
+            path.append((key, node))
+    return path

@@ -1,14 +1,16 @@
 """Report how sure answers without a model rightly are, on conversations not fitted to.
 
     python scripts/certainty_report.py path/to/locomo conv-44 conv-47
+    python scripts/certainty_report.py path/to/locomo conv-30 --design learned --worlds tiny
 
-Answers are the product's own (`ask` of the design `verbatim`). One is *right* when the
-question has an answer and a cited turn is one of its gold turns, or the quotes hold every
-content word of the gold short answer; no model judges. *Coverage* is a share of all
-questions, the surest first. An unanswerable question is *refused* when the answer
-abstains; an answerable one that is refused is a *false abstention*. The own chat
-(`tests/data/own_chat.json`) has gold answers only. Writes `certainty.json` and
-`certainty.svg`, a reliability figure over the answers given.
+Answers are the product's own: `ask` of the design `verbatim`, or of another one, then
+also on generated worlds of the test split; those files are named after the design. An
+answer is *right* when the question has an answer and a cited turn is one of its gold
+turns, or the quotes hold every content word of the gold short answer; no model judges.
+*Coverage* is a share of all questions, the surest first. An unanswerable question is
+*refused* when the answer abstains; an answerable one that is refused is a *false
+abstention*. The own chat (`tests/data/own_chat.json`) has gold answers only. Writes
+`certainty.json` and `certainty.svg`, a reliability figure over the answers given.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from environments.datasets.locomo import LoCoMo
+from environments.datasets.synthetic import synthetic
 from environments.records import Episode, Probe
 from memagent.build import open_agent
 from memagent.core.answers import Answer, Question, Verdict
@@ -32,6 +35,10 @@ from memagent.state.tokens import tokenize
 ROOT = Path(__file__).parents[1]
 OWN_CHAT = ROOT / "tests" / "data" / "own_chat.json"
 WIDTH = 0.2
+SEED = 7
+"""Of the worlds."""
+WORLDS = 4
+"""Episodes of a level."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +96,9 @@ def is_right(answer: Answer, probe: Probe) -> bool:
     return told or bool(cited & set(probe.evidence_turn_ids))
 
 
-async def judged(episode: Episode) -> list[Judged]:
+async def judged(episode: Episode, design: str = "verbatim") -> list[Judged]:
     """Remember an episode and ask its questions."""
-    async with open_agent(path=":memory:", design="verbatim", embedder="static") as agent:
+    async with open_agent(path=":memory:", design=design, embedder="static") as agent:
         for session in episode.sessions:
             await agent.remember(session)
         at = max((session.at for session in episode.sessions if session.at), default=None)
@@ -186,15 +193,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="How sure answers without a model rightly are.")
     parser.add_argument("folder", type=Path, help="a folder of LoCoMo conversations")
     parser.add_argument("conversations", nargs="+", help="the conversations, by id")
+    parser.add_argument("--design", default="verbatim")
+    parser.add_argument("--worlds", default="", help="levels of generated worlds, by commas")
     parser.add_argument("--into", type=Path, default=ROOT / "docs" / "research" / "results")
     chosen = parser.parse_args()
     sets = {
-        episode.id: asyncio.run(judged(episode))
+        episode.id: asyncio.run(judged(episode, chosen.design))
         for episode in LoCoMo(chosen.folder).episodes()
         if episode.id in chosen.conversations
     }
+    for level in filter(None, chosen.worlds.split(",")):
+        worlds = synthetic(level, sessions=8, seed=SEED, episodes=WORLDS).episodes("test")
+        sets[level] = [e for world in worlds for e in asyncio.run(judged(world, chosen.design))]
     conversations = [entry for results in sets.values() for entry in results]
-    sets["own-chat"] = asyncio.run(judged(own_chat()))
+    sets["own-chat"] = asyncio.run(judged(own_chat(), chosen.design))
     everything = [*conversations, *sets["own-chat"]]
     report = {
         "weights": open_model().digest,
@@ -203,9 +215,12 @@ def main() -> int:
         **{name: figures(results) for name, results in sets.items()},
     }
     text = json.dumps(report, indent=1)
-    (chosen.into / "certainty.json").write_text(text + "\n", encoding="utf-8")
+    name = "certainty"
+    if chosen.design != "verbatim" or chosen.worlds:
+        name = f"certainty-{chosen.design}"
+    (chosen.into / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     caption = f"Reliability of {len(everything)} answers without a model"
-    (chosen.into / "certainty.svg").write_text(
+    (chosen.into / f"{name}.svg").write_text(
         figure(bins([e for e in everything if not e.answer.abstained]), caption), encoding="utf-8"
     )
     sys.stdout.write(text + "\n")

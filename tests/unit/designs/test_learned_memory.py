@@ -66,6 +66,16 @@ def test_several_statements_of_a_turn_become_facts_of_their_own_and_small_talk_n
         assert not any("bored" in text for text in texts)
 
 
+def test_another_value_is_no_repetition_however_many_memories_are_like_it() -> None:
+    towns = "Quorbal Vestrin Almira Tandor Ruvika Sempel Orlit Fenwy Zubrin Kaltas Mirov".split()
+    with Agent(design="learned", path=":memory:") as agent:
+        heard(agent, *([("Zarina", f"My cousin lives in {town}.")] for town in towns))
+        items = list(agent.snapshot().items.values())
+        items += [old for versions in agent.snapshot().archive.values() for old in versions]
+        stated = {town for town in towns if any(town in item.text for item in items)}
+        assert stated == set(towns)
+
+
 def test_ops_say_which_head_decided_and_how_sure_it_was() -> None:
     with Agent(design="learned", path=":memory:") as agent:
         heard(agent, [("Zarina", "I live in Quorbal.")])
@@ -114,18 +124,33 @@ def test_whatever_is_read_is_a_stretch_of_its_turn_ten_thousand_times() -> None:
         check_copies(turns[start : start + 500])
 
 
-def test_every_memory_of_odd_turns_is_made_of_words_that_were_said() -> None:
+def check_memories(texts: list[str]) -> int:
+    """Hear the turns and return how many memories were checked, former wordings included."""
     with Agent(design="learned", path=":memory:") as agent:
-        texts = [text for text in odd_turns(60) if text]
         heard(agent, [("Zarina", text) for text in texts])
         said = {
             f"D1:{place}": text.replace("\x00", "\ufffd")
             for place, text in enumerate(texts, start=1)
         }
-        for item in agent.snapshot().items.values():
+        snapshot = agent.snapshot()
+        items = list(snapshot.items.values())
+        items += [old for versions in snapshot.archive.values() for old in versions]
+        for item in items:
             sources = " ".join(said[turn] for turn in item.source_turn_ids)
             missing = [word.text for word in words_of(item.text) if word.text not in sources]
             assert not missing, (item.text, sources)
+        return len(items)
+
+
+def test_every_memory_of_odd_turns_is_made_of_words_that_were_said() -> None:
+    assert check_memories([text for text in odd_turns(60) if text]) > 20
+
+
+@pytest.mark.full
+def test_every_memory_of_ten_thousand_turns_is_made_of_words_that_were_said() -> None:
+    turns = [text for text in odd_turns(10_000) if text]
+    kept = sum(check_memories(turns[start : start + 50]) for start in range(0, len(turns), 50))
+    assert kept > 2_000
 
 
 def test_scripts_that_training_never_saw_are_kept_whole() -> None:

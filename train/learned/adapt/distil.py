@@ -13,7 +13,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -168,7 +168,7 @@ def _request(new: Side, shown: Sequence[Side], number: int) -> ModelRequest:
 
 
 def _by_truth(decided: Sequence[_Decided]) -> list[DecisionCase]:
-    return [DecisionCase(one.case.numbers, one.case.features, one.truth) for one in decided]
+    return [replace(one.case, answer=one.truth) for one in decided]
 
 
 def _share(right: Sequence[bool]) -> float:

@@ -18,12 +18,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memagent.designs.parts.learned.heads import SHIPPED
-from memagent.designs.parts.learned.network import open_network
+from memagent.designs.parts.learned.network import Network, open_network
 from memagent.designs.parts.learned.pairs import (
     ALONE,
     PAIR_FEATURES,
+    Choice,
     Side,
     alone,
+    choose,
     features_of,
 )
 from memagent.designs.parts.learned.tokens import Floats
@@ -36,8 +38,10 @@ SKIP: Final = 1
 _NOT_WORTH: Final = -6.0
 """First logit of leaving a statement out: hardly ever, as the shipped heads have none."""
 _EPOCHS: Final = 120
-_NEAR: Final = 2e-3
-"""Weight of the squared distance from the shipped heads."""
+_NEAR: Final = {"pair": 5e-2, "worth": 2e-3}
+"""Weight of the squared distance from the shipped heads. What a user finds not worth keeping
+is told by the head for it: the scorer of pairs moves only as far as it must.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class DecisionCase:
     features: Floats
     """(N, PAIR_FEATURES) beside each memory."""
     answer: int
+    new: Side
+    memories: tuple[Side, ...]
     weight: float = 1.0
 
 
@@ -65,6 +71,11 @@ class Heads(nn.Module):
         self.worth = nn.Linear(ALONE + weights["key.weight"].shape[0], 1)
         nn.init.zeros_(self.worth.weight)
         nn.init.constant_(self.worth.bias, _NOT_WORTH)
+
+    def network(self) -> Network:
+        """Return the shipped network with these heads in it, as the design opens them."""
+        own = {name: value.detach().numpy() for name, value in self.state_dict().items()}
+        return Network({**open_network().weights, **own}, "")
 
     def logits(self, cases: Sequence[DecisionCase]) -> Tensor:
         """Return the logits (B, 2 + 2N) of the answers; -1e9 where there is no memory."""
@@ -91,35 +102,45 @@ def decision_case(
 ) -> DecisionCase:
     """Return a decision about a statement in numbers."""
     numbers = np.concatenate([alone(new.clause), new.clause.output.key]).astype(np.float32)
-    return DecisionCase(numbers, features_of(new, memories), answer, weight)
+    return DecisionCase(numbers, features_of(new, memories), answer, new, tuple(memories), weight)
+
+
+def answer_of(choice: Choice) -> int:
+    """Return a choice as the answer of a case."""
+    if choice.target is None:
+        return SKIP if choice.op == "skip" else ADD
+    return 2 + 2 * choice.target + int(choice.replaces)
 
 
 def fit_heads(cases: Sequence[DecisionCase], *, seed: int = 0) -> Heads:
     """Return heads fitted to the cases, near the shipped ones. Equal seeds give equal heads."""
     torch.manual_seed(seed)
     heads = Heads()
-    first = [parameter.detach().clone() for parameter in heads.parameters()]
+    first = {name: own.detach().clone() for name, own in heads.named_parameters()}
     optimiser = torch.optim.Adam(heads.parameters(), lr=1e-2)
     weights = torch.tensor([case.weight for case in cases])
     answers = torch.tensor([case.answer for case in cases])
     for _ in range(_EPOCHS if cases else 0):
         losses = functional.cross_entropy(heads.logits(cases), answers, reduction="none")
-        moved = [((now - then) ** 2).sum()
-                 for now, then in zip(heads.parameters(), first, strict=True)]  # fmt: skip
-        loss = (losses * weights).sum() / weights.sum() + _NEAR * torch.stack(moved).sum()
+        moved = [_NEAR[name.partition(".")[0]] * ((own - first[name]) ** 2).sum()
+                 for name, own in heads.named_parameters()]  # fmt: skip
+        loss = (losses * weights).sum() / weights.sum() + torch.stack(moved).sum()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
     return heads.eval()
 
 
-@torch.no_grad()
 def agreement(heads: Heads, cases: Sequence[DecisionCase]) -> float:
-    """Return the share of cases that the heads decide as they were decided; 1 for none."""
-    if not cases:
-        return 1.0
-    said = heads.logits(cases).argmax(dim=1).tolist()
-    return sum(own == case.answer for own, case in zip(said, cases, strict=True)) / len(cases)
+    """Return the share of cases that the design with the heads decides as they were decided.
+
+    The thresholds and rules around the heads have their say, as they have in use. Returns
+    1 for no cases.
+    """
+    network = heads.network()
+    said = [answer_of(choose(network, case.new, case.memories)) for case in cases]
+    right = sum(own == case.answer for own, case in zip(said, cases, strict=True))
+    return right / len(cases) if cases else 1.0
 
 
 def save_heads(path: Path, heads: Heads) -> None:

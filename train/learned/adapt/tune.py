@@ -23,11 +23,10 @@ from memagent.designs.parts.learned.manager import LearnedManager, shipped_choic
 from memagent.designs.parts.learned.pairs import Choice, Side
 from train.learned.adapt.corrections import Corrections, read_corrections, wording
 from train.learned.adapt.heads import (
-    ADD,
-    SKIP,
     DecisionCase,
     Heads,
     agreement,
+    answer_of,
     decision_case,
     fit_heads,
     save_heads,
@@ -84,13 +83,6 @@ class Teacher:
             if any(one.old == old and one.new in ("", text) for one in self.corrections.apart):
                 return Choice("add", None, 1.0, "the user took the change back")
         return None
-
-
-def answer_of(choice: Choice) -> int:
-    """Return a choice as the answer of a case."""
-    if choice.target is None:
-        return SKIP if choice.op == "skip" else ADD
-    return 2 + 2 * choice.target + int(choice.replaces)
 
 
 def tuned(store: Path, out: Path, *, user: str, seed: int) -> dict[str, Any]:

@@ -21,12 +21,20 @@ SHIPPED = "shipped"
 """Name in a file of heads: the digest of the encoder that they were fitted beside."""
 
 
-@lru_cache(maxsize=4)
 def open_heads(path: Path) -> Network:
-    """Return the shipped network with the heads of a file.
+    """Return the shipped network with the heads of a file, read again when it changed.
 
     Raises `ConfigError` for a file that is none or was fitted beside another encoder.
     """
+    try:
+        status = path.stat()
+    except OSError as exc:
+        raise ConfigError(f"the heads in {path} cannot be read ({exc}); fit them again") from exc
+    return _read_heads(path, (status.st_mtime_ns, status.st_size, status.st_ino))
+
+
+@lru_cache(maxsize=4)
+def _read_heads(path: Path, _version: tuple[int, int, int]) -> Network:
     shipped = open_network()
     heads, digest = read_arrays(path)
     fitted = str(heads.pop(SHIPPED, ""))

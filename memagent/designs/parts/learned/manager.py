@@ -233,9 +233,10 @@ def _read_facts(ctx: SlotContext) -> dict[tuple[str, str], tuple[Clause | None, 
 
 
 def _warm(related: Sequence[Related]) -> None:
-    """Read all memories that will be compared, in one batch."""
-    items = (hit.item for entry in related for hit in entry.hits if hit.item is not None)
-    shipped_reader().statements([(item.text, item.speaker or "") for item in items])
+    """Read all facts and the memories that they will be compared with, in one batch."""
+    items = [hit.item for entry in related for hit in entry.hits if hit.item is not None]
+    memories = [*items, *(entry.fact for entry in related)]
+    shipped_reader().statements([(memory.text, memory.speaker or "") for memory in memories])
 
 
 def _read(memory: MemoryItem | Fact) -> Clause:

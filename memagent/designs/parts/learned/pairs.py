@@ -29,6 +29,8 @@ SURE_ACT: Final = 0.4
 """Least probability that a statement ends or changes something, for it to replace a memory."""
 LEAST_VALUE: Final = 0.4
 """Least probability of the value of a statement that replaces what it does not name."""
+OWN_VALUE: Final = 0.6
+"""Least probability of the value of a statement that cannot repeat a memory without it."""
 NEAR: Final = 0.3
 """Least likeness of the keys of a statement and a memory in whose place it is put."""
 ALIKE: Final = 0.7
@@ -99,13 +101,7 @@ def choose(network: Network, new: Side, memories: Sequence[Side]) -> Choice:
     untrue = clause.act in ("joke", "hearsay") and clause.act_p >= UNTRUE
     if untrue and len(clause.words) <= SHORT:
         return Choice("skip", None, clause.act_p, "not known to be true")
-    logits = choice_logits(network, features_of(new, memories))
-    named = [names_old(clause, memory.clause) for memory in memories]
-    for place, memory in enumerate(memories):
-        if not named[place] and not _fits(new, memory):
-            logits[2 + 2 * place] = -np.inf
-        elif named[place]:
-            logits[2 + 2 * place] += NAMED
+    logits, named = _ruled_logits(network, new, memories)
     worth = unworthy(network, clause)
     probabilities = softmax(np.append(logits, worth))
     if probabilities[-1] == probabilities.max():
@@ -124,6 +120,23 @@ def choose(network: Network, new: Side, memories: Sequence[Side]) -> Choice:
     if clause.act == "retract":
         return Choice("skip", None, sums[0], "takes back nothing that is known")
     return kept
+
+
+def _ruled_logits(
+    network: Network, new: Side, memories: Sequence[Side]
+) -> tuple[Floats, list[bool]]:
+    """Return the logits (1 + 2N,) after the rules, and whether each memory is named."""
+    clause = new.clause
+    logits = choice_logits(network, features_of(new, memories))
+    named = [names_old(clause, memory.clause) for memory in memories]
+    for place, memory in enumerate(memories):
+        if not named[place] and not _fits(new, memory):
+            logits[2 + 2 * place] = -np.inf
+        elif named[place]:
+            logits[2 + 2 * place] += NAMED
+        if _gives_another(clause, memory.clause):
+            logits[1 + 2 * place] = -np.inf
+    return logits, named
 
 
 def unworthy(network: Network, clause: Clause) -> float:
@@ -190,6 +203,19 @@ def _fits(new: Side, memory: Side) -> bool:
         and "value" in other.spans
         and new.subject == memory.subject
     )
+
+
+def _gives_another(new: Clause, memory: Clause) -> bool:
+    """Say whether a statement gives a value that a memory has no word of.
+
+    It cannot be the same then. Without this rule, slight likenesses to many memories add
+    up to a repetition, and the value is lost.
+    """
+    value = new.spans.get("value")
+    if value is None or value.p < OWN_VALUE:
+        return False
+    words = frozenset(tokenize(value.text))
+    return bool(words) and words.isdisjoint(tokenize(memory.text))
 
 
 def _short(new: Clause, memory: Clause) -> bool:

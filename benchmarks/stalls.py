@@ -4,9 +4,10 @@ A user with one memory searches every few milliseconds while a user with 10,000 
 is heavy: the first touch, with and without a checkpoint, `as_of`, undo, a list page, an
 export, an import, an erasure. The longest wait of the small user is what counts, in
 processor time that the service used meanwhile: that is the wait on a machine that nobody
-else uses. The service has the first core to itself, this script the others. `--source`
-names another checkout whose service is measured on the same store, to tell how long its
-operations take.
+else uses. The service has the first core to itself, this script the others. The same is then
+measured with slices that never end (`--whole`), so that each operation goes on to its
+end: in slices it may take 1.3 times as long, without the searches of the small user.
+`--source` names another checkout whose service is measured on the same store.
 """
 
 from __future__ import annotations
@@ -34,7 +35,14 @@ SINGLE = 2_000
 WORST_MS, FIRST_MS = 100.0, 200.0
 """Longest wait of the small user; during a first touch without a checkpoint."""
 SLOWER = 1.3
-"""How many times as long as in another checkout an operation may take."""
+"""How many times as long as in one piece, or as in another checkout, an operation may take."""
+_SHORT_S = 0.1
+"""Operations that take less have no slices."""
+_WHOLE = (
+    "import memagent.core.long_work as work; work.SLICE_S = 1e9; "
+    "from memagent.cli.app import main; main()"
+)
+"""The command line with slices that never end."""
 _PAUSE_S = 0.005
 Ask = Callable[..., Any]
 
@@ -66,7 +74,7 @@ def prepared(folder: Path, items: int) -> Path:
 
 @contextmanager
 def serving(
-    path: Path, folder: Path, source: Path, *, checkpoints: bool
+    path: Path, folder: Path, source: Path, *, checkpoints: bool, whole: bool = False
 ) -> Iterator[tuple[int, int]]:
     """Serve a copy of a store; yield the port and the id of the process."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -75,7 +83,8 @@ def serving(
     if checkpoints:
         shutil.copytree(f"{path}.checkpoints", folder / "memory.db.checkpoints")
     port = free_port()
-    command = [sys.executable, "-P", "-m", "memagent.cli.app", "serve"]
+    program = ["-c", _WHOLE] if whole else ["-m", "memagent.cli.app"]
+    command = [sys.executable, "-P", *program, "serve"]
     command += ["--db", str(folder / "memory.db")]
     with running([*command, "--port", str(port)], port, PYTHONPATH=str(source)) as pid:
         yield port, pid
@@ -220,16 +229,18 @@ def operations(ask: Ask, items: int) -> dict[str, Callable[[], Any]]:
     }
 
 
-def measured(path: Path, folder: Path, source: Path, items: int) -> dict[str, Any]:
+def measured(
+    path: Path, folder: Path, source: Path, items: int, *, whole: bool = False
+) -> dict[str, Any]:
     """Return the figures of one checkout's service."""
     results: dict[str, Any] = {}
-    with serving(path, folder, source, checkpoints=False) as (port, pid):
+    with serving(path, folder, source, checkpoints=False, whole=whole) as (port, pid):
         probe = Probe(port, pid)
         results["first search without a checkpoint"] = probe.during(
             first_touch(Line(port).ask)["first search"]
         )
         probe.stop()
-    with serving(path, folder, source, checkpoints=True) as (port, pid):
+    with serving(path, folder, source, checkpoints=True, whole=whole) as (port, pid):
         probe, ask = Probe(port, pid), Line(port).ask
         for name, work in (first_touch(ask) | operations(ask, items)).items():
             results[name] = probe.during(work)
@@ -244,23 +255,49 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=10_000)
     parser.add_argument("--source", type=Path, default=Path(__file__).parent.parent)
     parser.add_argument("--before", type=Path, help="the JSON of another checkout's run")
+    parser.add_argument("--whole", action="store_true", help="measure without slices as well")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     os.sched_setaffinity(0, CORES[1:] or CORES)
-    path = prepared(asked.folder, asked.items)
-    results = measured(path, asked.folder / "served", asked.source.resolve(), asked.items)
+    path, source = prepared(asked.folder, asked.items), asked.source.resolve()
+    results = measured(path, asked.folder / "served", source, asked.items)
     promises: dict[str, tuple[float, float]] = {}
     for name, row in results.items():
         bound = FIRST_MS if "without a checkpoint" in name else WORST_MS
         promises[f"{name}, worst wait beside it, ms"] = (row["worst_cpu_ms"], bound)
+    said: dict[str, Any] = {"now": results}
     if asked.before is not None:
-        for name, row in json.loads(asked.before.read_text()).items():
-            if name in results and name != "idle":
-                ratio = results[name]["cpu_s"] / max(row["cpu_s"], 0.02)
-                promises[f"{name}, times as long as before"] = (round(ratio, 2), SLOWER)
+        before = json.loads(asked.before.read_text())["now"]
+        promises |= slower(results, before, "before")
+    if asked.whole:
+        print(json.dumps(results))
+        print("without slices:", flush=True)
+        said["whole"] = measured(path, asked.folder / "served", source, asked.items, whole=True)
+        promises |= slower(results, said["whole"], "without slices")
     if asked.out is not None:
-        asked.out.write_text(json.dumps(results, indent=1) + "\n")
+        about = {"command": "python benchmarks/stalls.py --whole", "load": os.getloadavg()[0]}
+        asked.out.write_text(json.dumps(about | said | {"promises": promises}, indent=1) + "\n")
     report("stalls", results, promises=promises)
+
+
+def own_s(rows: dict[str, Any], name: str) -> float:
+    """Return the processor time of an operation without the small user's searches."""
+    search_s = rows["idle"]["cpu_s"] / rows["idle"]["searches"]
+    return rows[name]["cpu_s"] - search_s * rows[name]["searches"]
+
+
+def slower(
+    rows: dict[str, Any], others: dict[str, Any], name: str
+) -> dict[str, tuple[float, float]]:
+    """Return how many times as long as in another run each long operation took."""
+    long = [key for key in rows if key in others and own_s(others, key) >= _SHORT_S]
+    return {
+        f"{key}, times as long as {name}": (
+            round(own_s(rows, key) / own_s(others, key), 2),
+            SLOWER,
+        )
+        for key in long
+    }
 
 
 if __name__ == "__main__":

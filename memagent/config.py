@@ -177,6 +177,10 @@ class PostgresSettings(Settings):
     """After an erasure: free the space of what was deleted, or write the tables anew
     without it, which shuts others out meanwhile.
     """
+    tips: Path | None = None
+    """File that notes where each log ends, on this machine; by default nothing is noted."""
+    key_file: Path | None = None
+    """File with the secret that signs these notes, of 16 bytes at least."""
 
 
 StoreSettings = Annotated[

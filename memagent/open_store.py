@@ -206,7 +206,12 @@ def open_postgres(
     from memagent.journal.postgres.journal import PostgresJournal
 
     return PostgresJournal(
-        settings.url, read_only=read_only, pool=settings.pool, scrub=settings.scrub, clock=clock
+        settings.url,
+        read_only=read_only,
+        pool=settings.pool,
+        scrub=settings.scrub,
+        clock=clock,
+        seal=seal_of(settings),
     )
 
 
@@ -234,7 +239,7 @@ def open_sqlite(
     )
 
 
-def seal_of(database: SqliteSettings) -> Seal:
+def seal_of(database: SqliteSettings | PostgresSettings) -> Seal:
     """Return where a store's ends are noted, and the key. Raises `ConfigError`."""
     from memagent.journal.proof.tips import Seal, read_key
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 from acting_notes import as_cases, attempt_of, noted
 
 from environments.acting.play import OraclePlayer, Player, RandomPlayer, play_task
-from environments.acting.task import TaskSet
+from environments.acting.task import open_task_set
 from memagent.build import open_agent
 from memagent.core.records import MemoryItem
 from memagent.core.trials import Edit, Trial
@@ -36,7 +36,6 @@ from memagent.designs.parts.folding import all_but_last
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.embed.static import TABLE_FOLDER
 from memagent.embed.wordpiece import WordPiece
-from memagent.plugins import load
 from memagent.testing import FunctionModel
 
 STREAMS: Final = ("procedures", "tiny_house", "tiny_shop", "schedule")
@@ -103,8 +102,7 @@ def design_of(arm: str, *, long: bool) -> MemoryDesign | str | None:
 
 async def played(name: str, arm: str, *, seed: int, count: int) -> dict[str, float]:
     """Return the figures of one arm over one stream."""
-    tasks = load("tasks", name)
-    assert isinstance(tasks, TaskSet)
+    tasks = open_task_set(name)
     stream = tasks.stream(seed, count)
     own: Player = tasks.player(seed)
     player = Measured({"oracle": OraclePlayer(), "random": RandomPlayer(seed)}.get(arm, own))
@@ -142,8 +140,6 @@ async def played(name: str, arm: str, *, seed: int, count: int) -> dict[str, flo
 
 def arms(name: str) -> tuple[str, ...]:
     """Return the arms that play a set."""
-    if name == "schedule":
-        return (*PLAIN, "exp_rag", "mem_rl")
     return (*PLAIN, *(LEARNING if name in STREAMS else WORKING))
 
 

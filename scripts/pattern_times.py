@@ -73,6 +73,7 @@ LONGEST = {
     "memagent.timex.phrases._INNER": 100,
     "memagent.timex.vocabulary": 100,
     "memagent.llm.litellm_errors._NO_MODEL": 10_000,
+    "memagent.tracing.masking._LOCAL_PART": 64,
 }
 """The longest text that reaches the patterns of a package, where that is below 100,000:
 a question, a time phrase, a memory, the words around a time.

@@ -65,7 +65,11 @@ class Inputs:
     stored_bytes: float = 2_000.0
     """Of one memory in PostgreSQL."""
     replay_us: float = 500.0
-    """Processor time to open a bank, a memory."""
+    """Processor time to open a bank by replay, a memory."""
+    checkpoint_us: float = 175.0
+    """The same from a checkpoint (`benchmarks/opening.py --url`), for 2,000 memories."""
+    checkpoint_from: float = 512.0
+    """Memories from which on a bank has a checkpoint."""
     request_cpu_ms: float = 2.0
     """Of a request on an open bank, HTTP included."""
     search_us: float = 0.2
@@ -153,6 +157,12 @@ class Plan:
     """By bin: events a second of one user at which the memory may have to be opened."""
 
 
+def opening_s(given: Inputs, memories: Floats) -> Floats:
+    """Return the processor time to open banks of so many memories."""
+    each = np.where(memories >= given.checkpoint_from, given.checkpoint_us, given.replay_us)
+    return memories * each / 1e6
+
+
 def plan(given: Inputs, users: Crowd, *, routed: bool) -> Plan:
     """Return the fewest nodes that stay below `utilisation` at the peak."""
 
@@ -170,7 +180,7 @@ def plan(given: Inputs, users: Crowd, *, routed: bool) -> Plan:
             held = holding_time(users.count, visits / workers, size, room / workers)
             hits = -np.expm1(-visits / workers * held) if held != inf else np.ones_like(visits)
         opened = users.count * visits * (1.0 - hits)
-        replay = float((opened * users.memories).sum()) * given.replay_us / 1e6
+        replay = float((opened * opening_s(given, users.memories)).sum())
         each = (
             given.request_cpu_ms / 1e3
             + (1.0 - given.write_share) * users.memories * given.search_us / 1e6
@@ -206,7 +216,7 @@ class Failure:
     banks: float
     """Open memories that were lost."""
     rows_s: float
-    """Most journal rows a second read again because of it."""
+    """Most memories a second opened again because of it."""
     delay_s: float
     """Longest wait that the backlog makes, beyond the usual."""
     recovered_s: float
@@ -223,8 +233,9 @@ def failure(given: Inputs, users: Crowd, fleet: Plan) -> Failure | None:
     backlog = worst = rows = 0.0
     recovered = 0.0
     for second in range(4 * 3_600):
-        again = float((lost * fleet.visits * np.exp(-fleet.visits * second) * users.memories).sum())
-        extra = again * given.replay_us / 1e6
+        coming = lost * fleet.visits * np.exp(-fleet.visits * second)
+        again = float((coming * users.memories).sum())
+        extra = float((coming * opening_s(given, users.memories)).sum())
         backlog = max(0.0, backlog + usual + extra - capacity)
         worst, rows = max(worst, backlog / capacity), max(rows, again)
         if backlog > 0.0 or extra > 0.05 * max(fleet.replay_cores, 0.05 * usual):
@@ -296,7 +307,9 @@ def column(given: Inputs) -> dict[str, str]:
         )
     )
     hottest = int(order[0])
-    faster = plan(replace(given, replay_us=given.replay_us / 10), users, routed=True)
+    tenth = {"replay_us": given.replay_us / 10, "checkpoint_us": given.checkpoint_us / 10}
+    faster = plan(replace(given, **tenth), users, routed=True)
+    slowest = opening_s(given, users.memories)
     busiest = spread(given, users, routed.nodes * given.cores)
     lost = failure(given, users, routed)
     dollars = (
@@ -309,8 +322,9 @@ def column(given: Inputs) -> dict[str, str]:
         "memories of a user, median / mean / most": (
             f"{_median(users):,.0f} / {memories / given.users:,.0f} / {users.memories.max():,.0f}"
         ),
-        "opening one, median / largest": f"{_time(_median(users) * given.replay_us / 1e6)} / "
-        f"{_time(users.memories.max() * given.replay_us / 1e6)}",
+        "opening one, median / longest": (
+            f"{_time(_median(users) * given.replay_us / 1e6)} / {_time(slowest.max())}"
+        ),
         "requests of the busiest 0.1 % of users": f"{top / per_s:.0%}",
         "hottest user, requests a second": f"{users.rate[hottest]:.2f}",
         f"nodes of {given.cores} cores, users routed": f"{routed.nodes:,}",
@@ -328,7 +342,7 @@ def column(given: Inputs) -> dict[str, str]:
         if stored_gb < 1e4
         else f"{stored_gb / 1e3:,.1f} TB",
         "a node dies: memories to open anew": "all" if lost is None else f"{lost.banks:,.0f}",
-        "a node dies: journal rows a second more": "-" if lost is None else _short(lost.rows_s),
+        "a node dies: memories a second more": "-" if lost is None else _short(lost.rows_s),
         "a node dies: longest wait / back to usual": "until it is back"
         if lost is None
         else f"{_time(lost.delay_s)} / {_time(lost.recovered_s)}",

@@ -4,8 +4,9 @@ Short talks: two notes with numbers among fillers, in any order, then both are a
 The player reads the last 50 words of its workspace only, as a model of short context
 does, so what `mem_act` lets leave decides. A policy of 40,000 parameters chooses one
 segment to drop, one token an edit. It is warmed up on demonstrations of which half are
-random, then trained by `ActingExperience` in the trainer; a run with random rewards is
-the control. Talks of the evaluation are of another seed.
+random, then trained by `ActingExperience` in the trainer; a run with random rewards from
+the same warmed-up weights is the control. Talks of the evaluation are of another seed,
+and a policy plays each eight times.
 
     python scripts/trained_memory.py --seeds 3 --into benchmarks/measured/trained_memory.json
 """
@@ -18,6 +19,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -29,7 +31,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from environments.acting.play import OraclePlayer, Player, RandomPlayer, play_task
 from environments.acting.task import ActingTask
-from environments.acting.topics import TOPICS, TopicPlayer, short_talks
+from environments.acting.topics import TOPICS, TopicPlayer, drop_fillers, shortest_talks
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
 from memagent.core.exchange import ModelRequest
@@ -42,11 +44,12 @@ from memagent.designs.parts.folding import all_but_last
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.designs.working.mem_act import DESIGN, EditAction
 from memagent.testing import FunctionModel
-from train.rollouts.acting import ActingExperience, task_episodes
+from train.rollouts.acting import ActedRun, ActingExperience
 from train.run.config import LoGoGRPOConfig
 from train.run.trainer import LoGoGRPOTrainer
 from train.sampling.policy import PolicyModel
 from train.sampling.small_models import word_tokenizer, words_of
+from train.settings.acting import task_episodes
 
 WINDOW: Final = 50
 EDITS: Final = tuple(f'{{"folds":[{place}]}}' for place in range(5))
@@ -58,7 +61,7 @@ Figures = dict[str, float]
 
 def talks(seed: int, count: int) -> dict[str, ActingTask]:
     """Return short talks by name."""
-    return {task.name: task for task in short_talks(seed, count, fillers=3)}
+    return {task.name: task for task in shortest_talks(seed, count)}
 
 
 def tiny(seed: int) -> tuple[Any, Any]:
@@ -87,14 +90,6 @@ def editing() -> MemoryDesign:
     return replace(DESIGN, compactor=EditAction(budget=WINDOW))
 
 
-def right_edit(request: ModelRequest) -> str:
-    """Drop the first segment without a number; the first one where all have some."""
-    shown = request.messages[-1].content.split("<steps>")[1]
-    segments = re.findall(r"^\((\d+)\) (.+?)(?=^\(\d+\)|\Z)", shown, re.MULTILINE | re.DOTALL)
-    empty = [int(place) for place, text in segments if "has number" not in text]
-    return json.dumps({"folds": [empty[0] if empty else 0]})
-
-
 async def last_step_only(workspace: Workspace, _: SlotContext, /) -> Edit | None:
     """Cut all but the last step."""
     places = all_but_last(workspace)
@@ -111,7 +106,7 @@ def demonstrations(policy: PolicyModel, tasks: Sequence[ActingTask], seed: int) 
     def reply(request: ModelRequest) -> str:
         places = re.findall(r"^\((\d+)\)", request.messages[-1].content, re.MULTILINE)
         drawn = json.dumps({"folds": [rng.randrange(len(places))]})
-        said = right_edit(request) if rng.random() < 0.5 else drawn
+        said = drop_fillers(request) if rng.random() < 0.5 else drawn
         piece = said.replace(" ", "")
         if piece in EDITS:
             token = policy.tokenizer(piece, add_special_tokens=False)["input_ids"][0]
@@ -191,11 +186,18 @@ def figures(trials: Sequence[Trial]) -> Figures:
     }
 
 
+async def played_all(made: ActingExperience, names: Sequence[str]) -> list[ActedRun]:
+    """Return eight runs of each task; the calls of all are batched."""
+    groups = await asyncio.gather(*(made.played(name, key=f"held/{name}") for name in names))
+    return [run for group in groups for run in group]
+
+
 def trained(seed: int, *, count: int, steps: int, warm: int) -> dict[str, Figures]:
     """Return the figures of the policy untrained, warmed up, trained, and of the control."""
     every = talks(0, 64) | talks(100 + seed, count)
     held = [name for name in every if "short0" not in name]
     told: dict[str, Figures] = {}
+    begun: Any = {}
     for control in ("", "random_reward"):
         tokenizer, model = tiny(seed)
         with tempfile.TemporaryDirectory() as folder:
@@ -204,15 +206,16 @@ def trained(seed: int, *, count: int, steps: int, warm: int) -> dict[str, Figure
 
             def played(made: ActingExperience = made) -> Figures:
                 model.eval()  # noqa: B023 - called within the loop's turn
-                runs = [asyncio.run(made.played(name, key=f"held/{name}"))[0] for name in held]
-                return figures([run.trial for run in runs])
+                return figures([run.trial for run in asyncio.run(played_all(made, held))])
 
-            told.setdefault("mem_act, policy untrained", played())
-            pairs = demonstrations(
-                made.policy, [t for n, t in every.items() if "short0" in n], seed
-            )
-            warm_up(model, pairs, pad=tokenizer.pad_token_id, seed=seed, steps=warm)
-            told.setdefault("mem_act, policy warmed up", played())
+            if not control:
+                told["mem_act, policy untrained"] = played()
+                shown = [task for name, task in every.items() if "short0" in name]
+                pairs = demonstrations(made.policy, shown, seed)
+                warm_up(model, pairs, pad=tokenizer.pad_token_id, seed=seed, steps=warm)
+                begun = deepcopy(model.state_dict())
+                told["mem_act, policy warmed up"] = played()
+            model.load_state_dict(begun)
             trainer.train()
             name = "random rewards" if control else "trained"
             told[f"mem_act, policy {name}"] = played()
@@ -226,7 +229,7 @@ def scripted(seed: int, *, count: int) -> dict[str, Figures]:
         tasks = list(talks(100 + seed, count).values())
         if design is None:
             return figures([await play_task(task, player) for task in tasks])
-        agent = agent_of(design, right_edit)
+        agent = agent_of(design, drop_fillers)
         return figures([await play_task(task, player, agent=agent.at(EMPTY)) for task in tasks])
 
     short, cut = TopicPlayer(window=WINDOW), replace(VERBATIM, compactor=last_step_only)

@@ -61,7 +61,7 @@ REASONS = (
 ).split("; ")
 TIMES = ("last summer", "in May 2024", "yesterday", "last week")
 """One question in twenty names a time."""
-_PATIENCE_S = 60.0
+_PATIENCE_S = 600.0
 
 
 def sentence(chance: random.Random) -> str:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from environments.acting.task import ActingTask, Observation, TaskSet
+from environments.acting.task import ActingTask, Observation, open_tasks
 from environments.errors import EnvironmentFault
 from memagent.core.errors import MissingExtra
-from memagent.plugins import available, load
+from memagent.plugins import available
 
 try:
     import gymnasium
@@ -37,10 +37,7 @@ class TaskGym(gymnasium.Env[str, str]):
         self, tasks: str, *, seed: int = 0, count: int = 100, most_steps: int = 200
     ) -> None:
         """Open a set of tasks by its name. Raises `UnknownPlugin`, `EnvironmentFault`."""
-        loaded = load("tasks", tasks)
-        if not isinstance(loaded, TaskSet):
-            raise EnvironmentFault(f"{tasks!r} is no TaskSet")
-        self.tasks, self.most_steps = loaded.stream(seed, count), most_steps
+        self.tasks, self.most_steps = open_tasks(tasks, seed=seed, count=count), most_steps
         self.observation_space = Text(max_length=20_000, min_length=0, charset=PRINTABLE)
         self.action_space = Text(max_length=2_000, min_length=0, charset=PRINTABLE)
         self._task: ActingTask | None = None

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from environments.errors import EnvironmentFault
+from memagent.core.exchange import ModelRequest
 from memagent.core.records import Record, Text
+from memagent.plugins import load
 
 
 class Observation(Record):
@@ -70,6 +72,26 @@ class TaskSet:
     """Takes a seed and a count; equal arguments give equal tasks."""
     player: Callable[[int], Any]
     """Takes a seed and returns a `Player`."""
+    editor: Callable[[ModelRequest], str] | None = None
+    """Replies as a good model to the prompt that asks to edit a workspace; for
+    demonstrations.
+    """
+
+
+def open_tasks(name: str, *, seed: int = 0, count: int = 60) -> Sequence[ActingTask]:
+    """Return the first tasks of a set's stream by the set's name; equal seeds give equal ones.
+
+    Raises `UnknownPlugin` for a name that no set has, `EnvironmentFault` for another plug-in.
+    """
+    return open_task_set(name).stream(seed, count)
+
+
+def open_task_set(name: str) -> TaskSet:
+    """Return the set of tasks with a name, ours or of an installed package."""
+    loaded = load("tasks", name)
+    if not isinstance(loaded, TaskSet):
+        raise EnvironmentFault(f"{name!r} is no TaskSet")
+    return loaded
 
 
 def check_task(task: ActingTask, *, seed: int = 0) -> None:

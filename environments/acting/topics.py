@@ -6,6 +6,7 @@ topics left long ago. Only what the agent still sees, or folded into a note, can
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Final
 
 from environments.acting.planned import PlannedTask
 from environments.acting.task import Observation, TaskSet
+from memagent.core.exchange import ModelRequest
 from memagent.core.records import MemoryItem
 from memagent.core.trials import Trial
 from memagent.core.workspace import workspace_of
@@ -121,4 +123,21 @@ class TopicPlayer:
         return f"say {shown[-1]}" if shown else GO_ON
 
 
+def drop_fillers(request: ModelRequest) -> str:
+    """Drop the first segment without a number; the first one where all have some."""
+    shown = request.messages[-1].content.split("<steps>")[1]
+    segments = re.findall(r"^\((\d+)\) (.+?)(?=^\(\d+\)|\Z)", shown, re.MULTILINE | re.DOTALL)
+    empty = [int(place) for place, text in segments if "has number" not in text]
+    return json.dumps({"folds": [empty[0] if empty else 0]})
+
+
+def shortest_talks(seed: int, count: int) -> list[TopicTask]:
+    """Return short talks of eight turns, which a tiny policy learns to edit."""
+    return short_talks(seed, count, fillers=3)
+
+
+SHORT_TALKS: Final = TaskSet(
+    stream=shortest_talks, player=lambda _: TopicPlayer(window=50), editor=drop_fillers
+)
+"""Short talks with a player that reads the last 50 words only, so that edits decide."""
 TASKS: Final = TaskSet(stream=topic_switch, player=lambda _: TopicPlayer())

@@ -120,9 +120,12 @@ async def _freed(owners: list[object]) -> None:
         await slices.rest()
 
 
-def free(*owners: object) -> None:
-    """Free large objects in a thread so that others run meanwhile; the caller drops its own."""
-    for _ in _pieces(list(owners)):
+def free(owners: list[object]) -> None:
+    """Free the large objects in a list in a thread, so that others run meanwhile.
+
+    The list is emptied. Whoever else holds one of them frees it all at once.
+    """
+    for _ in _pieces(owners):
         pass
 
 

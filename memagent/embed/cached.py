@@ -73,6 +73,8 @@ class CachedEmbedder:
             fresh = dict(zip(missing, (row.copy() for row in matrix), strict=True))
             self._remember(fresh)
             self._store(fresh)
+            if len(missing) == len(digests):
+                return matrix
             rows |= fresh
         if not digests:
             return np.empty((0, self.dim), dtype=np.float32)

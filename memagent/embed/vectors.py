@@ -87,12 +87,11 @@ def checked_rows(answer: npt.ArrayLike, *, texts: int, dim: int, embedder_id: st
             f"embedder {embedder_id} answered with shape {rows.shape} where {(texts, dim)} was due"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        lengths = np.sqrt(np.vecdot(rows, rows))
-        right = np.abs(lengths - 1.0) <= UNIT_TOLERANCE
-    if not right.all():
-        wrong = np.flatnonzero(~right)
+        lengths: list[float] = np.sqrt(np.vecdot(rows, rows)).tolist()
+    wrong = [at for at, length in enumerate(lengths) if not abs(length - 1.0) <= UNIT_TOLERANCE]
+    if wrong:
         raise EmbeddingError(
-            f"embedder {embedder_id}: {wrong.size} of {texts} rows are not unit vectors "
+            f"embedder {embedder_id}: {len(wrong)} of {texts} rows are not unit vectors "
             f"(row {wrong[0]} has length {lengths[wrong[0]]})"
         )
     return rows

@@ -18,10 +18,12 @@ from contextvars import ContextVar
 from functools import wraps
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, cast
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import ConfigError, MemAgentError, MemoryNotFound, MissingExtra
+from memagent.core.records import Record
 from memagent.integrations.mcp_tools import MemoryTools
 from memagent.tracing import NO_SPAN, Span, caller_span, tracing
 
@@ -67,7 +69,7 @@ def build_mcp_server(
     """
     methods = MemoryTools(lambda: agent if isinstance(agent, AsyncAgent) else agent(_REQUEST.get()))
     offered = {
-        name: cast("Tool", getattr(methods, "list_memories" if name == "list" else name))
+        name: flattened(getattr(methods, "list_memories" if name == "list" else name))
         for name in TOOLS
         if name in tools and (name in READING or not read_only)
     }
@@ -221,6 +223,41 @@ def _own_logging() -> Generator[None]:
         yield
     finally:
         root.removeHandler(placeholder)
+
+
+def flattened(tool: Tool) -> Tool:
+    """Return a tool that takes the fields of a record as arguments in place of the record."""
+    plain = signature(tool, eval_str=True)
+    records = {
+        name: each.annotation
+        for name, each in plain.parameters.items()
+        if isinstance(each.annotation, type) and issubclass(each.annotation, Record)
+    }
+    if not records:
+        return tool
+
+    @wraps(tool)
+    async def call(**given: Any) -> Any:
+        for name, record in records.items():
+            given[name] = record(**{part: given.pop(part) for part in record.model_fields})
+        return await tool(**given)
+
+    fields = [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.is_required() else field.default,
+            annotation=Annotated[field.annotation, field],
+        )
+        for record in records.values()
+        for name, field in record.model_fields.items()
+    ]
+    own = [each for name, each in plain.parameters.items() if name not in records]
+    flat = plain.replace(parameters=[*own, *fields])
+    types = {each.name: each.annotation for each in flat.parameters.values()}
+    call.__signature__ = flat  # pyright: ignore[reportAttributeAccessIssue]
+    call.__annotations__ = types | {"return": flat.return_annotation}
+    return call
 
 
 def _with_tool_errors(tool: Tool, error: type[Exception]) -> Tool:

@@ -16,11 +16,11 @@ from typing import Annotated
 from pydantic import Field
 
 from memagent.async_agent import AsyncAgent
+from memagent.client.wire import TrialOutcome
 from memagent.core.answers import Question, SearchEvidence
 from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
-from memagent.core.trials import Edit, TrialStep
 from memagent.memory.incoming import as_question
 from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.tracing import operation_span, records_content, result_figures
@@ -30,6 +30,8 @@ LeastTrust = Annotated[
     Trust | None, Field(description="Leave out what is trusted less, such as words of tools.")
 ]
 MemoryId = Annotated[str, Field(min_length=1, max_length=256, description="Id of a memory.")]
+
+TrialId = Annotated[str, Field(min_length=1, max_length=256, description="`trial_id` of `recall`.")]
 
 
 class Remembered(Record):
@@ -43,6 +45,8 @@ class Remembered(Record):
     speaker: Text | None = None
     said_at: Moment | None = None
     trust: Trust
+    tags: tuple[Text, ...] = ()
+    """Words set beside it, such as `succeeded` on the case of a trial."""
     score: float | None = None
     """Of a search; higher is better, comparable within one search only."""
 
@@ -253,22 +257,12 @@ class MemoryTools:
         memories = (_remembered(item, score=score) for item, score in found if item is not None)
         return TrialBegun(trial_id=recalled.id, memories=tuple(memories))
 
-    async def report(
-        self,
-        trial_id: MemoryId,
-        reward: Annotated[float, Field(description="1 for done, 0 or below for failed.")],
-        detail: Annotated[str, Field(max_length=MAX_TEXT_CHARS)] = "",
-        steps: tuple[TrialStep, ...] = (),
-        credit: dict[str, float] | None = None,
-        edits: tuple[Edit, ...] = (),
-    ) -> TrialReported:
-        """Report what came of a trial.
+    async def report(self, trial_id: TrialId, outcome: TrialOutcome) -> TrialReported:
+        """Report what came of a trial: a reward of 1 for done, of 0 or below for failed.
 
         `credit` names the reward of single memories, `edits` what left the workspace.
         """
-        learned = await self._agent().report(
-            trial_id, reward, detail=detail, steps=steps, credit=credit, edits=edits
-        )
+        learned = await self._agent().report(trial_id, outcome.reward, **outcome.arguments())
         lesson = learned.lesson
         return TrialReported(
             counted=tuple(share.id for share in learned.trial.credit),

@@ -26,6 +26,7 @@ from memagent.journal.backend import (
     corrupt,
 )
 from memagent.journal.proof.redactions import Redactions
+from memagent.journal.proof.tips import TipBook
 from memagent.journal.revision import SCHEMA_REVISION
 from memagent.journal.rows import (
     ScopeKey,
@@ -276,6 +277,16 @@ class JournalReader:
             return []
         with self._connected(scope_digest(scope), WHOLE_STORE) as connection:
             return audit_scope(connection, scope)
+
+    def compare_tips(self, book: TipBook) -> list[str]:
+        """Return where each noted end and its log disagree; see `proof.audit.compare_tips`."""
+        from memagent.journal.proof.audit import compare_noted
+
+        noted, problems = book.sound()
+        for end in noted:
+            with self._connected(end.digest, WHOLE_STORE) as connection:
+                problems += compare_noted(connection, end)
+        return problems
 
     def verify_erased(self) -> list[str]:
         """Return what is wrong with the logs of erased scopes; see `audit_erased`."""

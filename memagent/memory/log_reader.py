@@ -34,7 +34,7 @@ _FIRST_ROWS: Final = 8
 _REST: Final = 256
 """Entries from which on the garbage collector rests while they are replayed."""
 _KEPT: Final = 16
-"""Recent states of a long log that are kept, for a look at the past and for undo."""
+"""Recent states of a large memory that are kept, for a look at the past and for undo."""
 NOTHING: HashTrieSet[str] = HashTrieSet()
 
 
@@ -202,27 +202,27 @@ class LogReader:
 
     # -- replaying ---------------------------------------------------------------------
 
-    def _advance(self, row: JournalRow) -> None:
+    def _advance(self, row: JournalRow, *, keep: bool = True) -> None:
         known = self._state.seq
         if row.seq <= known or (row.seq != known + 1 and row.entry.kind != "erased"):
             return  # another reader was first, or began again
-        self._take(apply(self._state, row), row.entry)
+        self._take(apply(self._state, row), row.entry, keep=keep)
 
-    async def _follow(self, row: JournalRow) -> None:
-        """Advance by a row; a large one is applied in a thread meanwhile."""
+    async def _follow(self, row: JournalRow, *, keep: bool = True) -> None:
+        """Advance by a row, and keep the state before it; a large one is applied in a thread."""
         while is_large((row.entry,)):
             state = self._state
             if row.seq != state.seq + 1:
                 break
             after = await aside(apply, state, row)
             if self._state is state:
-                self._take(after, row.entry)
+                self._take(after, row.entry, keep=keep)
                 return
-        self._advance(row)
+        self._advance(row, keep=keep)
 
-    def _take(self, after: BankState, entry: Entry) -> None:
+    def _take(self, after: BankState, entry: Entry, *, keep: bool) -> None:
         """Go on from the state after an entry."""
-        if self._state.seq >= _REST:
+        if keep and (self._state.seq >= _REST or len(self._state.items) >= _REST):
             self._kept = (*self._kept[1 - _KEPT :], self._state)
         before, self._state = self._state, after
         if entry.kind == "erased":
@@ -238,7 +238,7 @@ class LogReader:
                 if isinstance(row.entry, Redacted) and _is_behind(row, start, head):
                     self._begin_again()
                     return
-                await self._follow(row)
+                await self._follow(row, keep=row.seq > head - _KEPT)
                 await slices.rest()
 
     def _behind(self) -> bool:

@@ -32,7 +32,7 @@ _FENCE_LINE = re.compile(r"^[ \t]*```[A-Za-z0-9]{0,12}", re.MULTILINE)
 _WRAPPING = re.compile(r"```[A-Za-z0-9]{0,12}|</?answer>|<\|[a-z_]{1,20}\|>|</s>")
 """Marks that may stand around an answer without saying anything."""
 _SEPARATORS = re.compile(r"[\s,;]+")
-_BRACKETS = re.compile(r'["\\{}\[\]]')
+_BRACKETS = re.compile(r'"+|\\+|[{}\[\]]')
 _LIKELY_START = re.compile("""\\{\\s*["'\u201c}A-Za-z_/]|\\[\\s*[\\[{"'\u201c\\]/]""")
 _ORDER = tuple(Repair)
 
@@ -186,16 +186,14 @@ def _brackets(text: str) -> Iterator[int]:
     """Yield the places of brackets; inside brackets, those in double quotes do not count."""
     depth, in_string, skip = 0, False, -1
     for match in _BRACKETS.finditer(text):
-        char, at = match[0], match.start()
-        if at == skip:
-            continue
-        if in_string:
-            skip = at + 1 if char == "\\" else skip
-            in_string = char != '"'
-        elif char == '"':
-            in_string = depth > 0
-        elif char != "\\":
-            depth = max(0, depth + (1 if char in "{[" else -1))
+        signs, at = match[0], match.start()
+        escaped = at == skip
+        if signs[0] == '"':
+            in_string ^= depth > 0 and (len(signs) - escaped) % 2 == 1
+        elif signs[0] == "\\":
+            skip = match.end() if in_string and len(signs) % 2 else skip
+        elif not in_string and not escaped:
+            depth = max(0, depth + (1 if signs in "{[" else -1))
             yield at
 
 

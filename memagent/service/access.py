@@ -39,9 +39,11 @@ _WARNED: Final[WeakSet[Service]] = WeakSet()
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 CALLER: Final = "memagent.caller"
 """Key of the scope under which the gate keeps the caller of a request."""
-_PROXIED: Final = (
-    *("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"),
-    *("x-real-ip", "cf-connecting-ip", "true-client-ip", "x-envoy-external-address"),
+_PROXIED: Final = frozenset(
+    {
+        *(b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"),
+        *(b"x-real-ip", b"cf-connecting-ip", b"true-client-ip", b"x-envoy-external-address"),
+    }
 )
 
 UserId = Annotated[
@@ -139,18 +141,19 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
     peer = connection.client.host if connection.client is not None else ""
     # a proxy that was only told where to send requests speaks the oldest HTTP and hides the rest
     proxied = connection.scope.get("http_version") == "1.0"
-    if not _is_loopback(peer) or proxied or any(name in connection.headers for name in _PROXIED):
+    names = {name for name, _ in connection.scope["headers"]}
+    if not _is_loopback(peer) or proxied or not _PROXIED.isdisjoint(names):
         raise ServiceError(
             "without any API key only requests of this machine are served; make one:  memagent "
             "keys create",
             status=401,
             code="unauthorized",
         )
-    names = _LOOPBACK_NAMES | set(service.settings.hosts)
+    own_names = _LOOPBACK_NAMES | set(service.settings.hosts)
     host, port = _place_in(f"{connection.scope['scheme']}://{connection.headers.get('host', '')}")
     origin = connection.headers.get("origin")
     origin_host, origin_port = (host, port) if origin is None else _place_in(origin)
-    if host not in names or origin_host not in names or origin_port != port:
+    if host not in own_names or origin_host not in own_names or origin_port != port:
         raise ServiceError(
             "the request names another host than this one; add it to service.hosts, or use an "
             "API key",

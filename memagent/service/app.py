@@ -31,6 +31,7 @@ from memagent.service.routes import (
     trials,
     users,
 )
+from memagent.service.routes.fast import FastRoutes
 from memagent.service.routes.openai_api import chat, responses
 
 _DESCRIPTION: Final = (
@@ -75,6 +76,7 @@ def create_app() -> FastAPI:
     dashboard.register(app)
     app.state.mcp = McpMount()
     app.router.routes.append(app.state.mcp.route)
+    app.router.routes.insert(0, FastRoutes(memories.router.routes))
     problems.install(app)
     plain = app.openapi
 

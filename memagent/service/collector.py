@@ -3,7 +3,7 @@
 A collection of the oldest generation walks all open memories and stops every request for
 some tenths of a second. Reference counts free what is dropped; the collector is only for
 cycles, and those of a request are young. So the oldest generation is collected when no
-request is at work, every ten minutes at most.
+request and no job is at work, ten minutes after the start and then every ten at most.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from memagent.core.long_work import NEVER, frozen_heap
 _YOUNG: Final = (5_000, 5, NEVER)
 """Objects and collections between collections of each generation: a few milliseconds each."""
 _BETWEEN_S: Final = 600.0
+# When all garbage was collected last, by the monotonic clock.
 _last: float = 0.0
 
 
 @contextmanager
 def young_collections() -> Generator[None]:
     """Collect only young garbage meanwhile; what was there before, no more at all."""
+    global _last
     before = gc.get_threshold()
     gc.collect()
+    _last = time.monotonic()
     gc.set_threshold(*_YOUNG)
     try:
         with frozen_heap():

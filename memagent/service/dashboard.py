@@ -12,8 +12,6 @@ from memagent.service.ui import (
     graph,
     health,
     jobs,
-    memories,
-    memory,
     overview,
     runs,
     sign_in,
@@ -21,13 +19,15 @@ from memagent.service.ui import (
     turns,
     users,
 )
+from memagent.service.ui.memories import listing, memory, review
 
 PAGES: Final[tuple[APIRouter, ...]] = (
     frame.router,
     overview.router,
     ask.router,
-    memories.router,
+    listing.router,
     memory.router,
+    review.router,
     graph.router,
     turns.router,
     snapshots.router,

@@ -162,7 +162,7 @@ class Service:
                     pruned_at = time.monotonic()
             except (MemAgentError, OSError) as exc:
                 _log.warning("housekeeping failed: %s", type(exc).__name__)
-            collect_when_idle(at_work=self.metrics.in_flight)
+            collect_when_idle(at_work=self.metrics.in_flight + self.jobs.at_work)
             await asyncio.sleep(_TIDYING_S)
 
     async def prune(self) -> int:

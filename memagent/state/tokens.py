@@ -72,8 +72,8 @@ def _known_terms(text: str, keep_stop_words: bool) -> tuple[str, ...]:
 def _terms_of(text: str, keep_stop_words: bool) -> tuple[str, ...]:
     folded = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
     terms: list[str] = []
-    for match in _WORD.finditer(folded):
-        word = match.group()
+    word: str
+    for word in _WORD.findall(folded):
         if not word.isascii() and (runs := _UNSPACED.findall(word)):
             for run in runs:
                 terms.extend(run[i : i + 2] for i in range(max(1, len(run) - 1)))

@@ -204,13 +204,13 @@ ATOMS = (
         _numeric_month,
         words.guard_preposition,
     ),
-    words.atom(rf"\b{_M}{words.OF_YEAR}", _month),
+    words.atom(rf"\b{_M}{words.OF_YEAR}", _month, words.guard_real_day),
     words.atom(rf"\b{words.WHICH}\s+{_M}", _month, words.guard_which_month),
     words.atom(rf"\b{_M}", _month, words.guard_month),
     words.atom(
-        r"(?<![\d.,:/$€£-])(?:(?P<y>19\d\d|20\d\d|2100)(?![\d%])(?![.,:/-]\d)|['’](?P<yy>\d\d)\b)",
+        r"(?<![\d.,:/$€£])(?:(?<!-)|(?<=mid-)|(?<=early-)|(?<=late-))(?:(?P<y>19\d\d|20\d\d|2100)(?![\d%])(?![.,:/-]\d)|['’](?P<yy>\d\d)\b)",
         _year,
-        words.guard_preposition,
+        words.guard_year,
     ),
     words.atom(
         r"\b(?:(?P<n>1[5-9]\d0|20\d0|\d0)['’]?s|(?P<word>(?:twent|thirt|fort|fift|sixt|sevent|eight|ninet)ies))\b",

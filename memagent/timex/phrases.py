@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -22,6 +22,7 @@ from memagent.timex import calendar as cal
 from memagent.timex import vocabulary as words
 from memagent.timex.calendar import Lean, Part, Reading
 from memagent.timex.grammar import ATOMS, any_atom
+from memagent.timex.tense import leans_future
 from memagent.timex.vocabulary import Atom, Context, Match, Standing, Unanchored
 
 _INNER = re.compile(
@@ -79,11 +80,17 @@ class Phrase:
 
 
 def phrases(
-    text: str, anchor: datetime | None, *, loose: bool, most: int | None
+    text: str,
+    anchor: datetime | None,
+    *,
+    loose: bool,
+    most: int | None,
+    lean: Lean = Lean.PAST,
 ) -> Iterator[Phrase]:
     """Yield every readable phrase, grown as far as it goes; phrases may overlap.
 
     `loose` also takes atoms that free text needs more for; at most `most` atoms are read.
+    Where the text shows no tense, incomplete dates `lean`.
     """
     lowered = text.lower()
     if len(lowered) != len(text):  # a few capitals have longer small forms
@@ -91,10 +98,10 @@ def phrases(
     atoms = list(islice(_atoms(text, lowered, anchor, loose=loose), most))
     for index, atom in enumerate(atoms):
         if index + 1 < len(atoms) and _JOINER.match(lowered, atom.end):
-            pair = _pair(lowered, atom, atoms[index + 1], anchor, loose=loose)
+            pair = _pair(lowered, atom, atoms[index + 1], Context(anchor, lean), loose=loose)
             if pair:
                 yield pair
-        phrase = _inner(lowered, atom, _context(lowered, atom, anchor))
+        phrase = _inner(lowered, atom, _context(lowered, atom, Context(anchor, lean)))
         if phrase is None:
             continue
         opened = _open(lowered, phrase)
@@ -125,10 +132,9 @@ def _atoms(text: str, lowered: str, anchor: datetime | None, *, loose: bool) -> 
             position = best.end
 
 
-def _context(text: str, atom: _Atom, anchor: datetime | None) -> Context:
-    return Context(
-        anchor, Lean.FUTURE if words.leans_future(text, atom.start, atom.end) else Lean.PAST
-    )
+def _context(text: str, atom: _Atom, around: Context) -> Context:
+    future = leans_future(text, atom.start, atom.end)
+    return replace(around, lean=Lean.FUTURE) if future else around
 
 
 def _read(atom: _Atom, ctx: Context) -> Reading | None:
@@ -219,13 +225,11 @@ def _with_clock(day: Reading, clock: Match) -> Reading | None:
     return cal.clock_reading(start, "hour" if minute is None else "minute", relative=day.relative)
 
 
-def _pair(
-    text: str, left: _Atom, right: _Atom, anchor: datetime | None, *, loose: bool
-) -> Phrase | None:
+def _pair(text: str, left: _Atom, right: _Atom, around: Context, *, loose: bool) -> Phrase | None:
     """Read the RANGE of "from X to Y", "between X and Y" and "X - Y"."""
-    first = _inner(text, left, _context(text, left, anchor))
-    second = _inner(text, right, _context(text, right, anchor))
-    first, second = _agree(text, (left, first), (right, second), anchor)
+    first = _inner(text, left, _context(text, left, around))
+    second = _inner(text, right, _context(text, right, around))
+    first, second = _agree(text, (left, first), (right, second), around.anchor)
     if first is None or second is None:
         return None
     joiner = _JOINER.fullmatch(text, left.end, max(left.end, second.start))

@@ -77,6 +77,23 @@ def _counted_units(match: Match, ctx: Context, *, sign: int) -> Reading:
     return cal.units_between(ctx.today, unit, low, high)
 
 
+def _units_ago_today(match: Match, ctx: Context) -> Reading:
+    unit, times = words.unit_named(match["u"])
+    low, count = words.amount_range(match["n"], unit)
+    if low != count or unit in ("minute", "hour"):
+        raise ValueError("no exact number of days, weeks, months or years")
+    offset = {"yesterday": -1, "tomorrow": 1}.get(match["d"], 0)
+    return cal.one_day(cal.move(ctx.today + offset * cal.DAY, -count * times, unit), relative=True)
+
+
+def _second_weekday(match: Match, ctx: Context) -> Reading:
+    groups = match.groupdict()
+    unit, times = words.unit_named(groups["u"])
+    weeks = times * words.count_of(groups.get("n") or "one")
+    day = cal.weekday_after(ctx.today, words.weekday_number(groups["d"]))
+    return cal.one_day(cal.move(day, weeks, unit), relative=True)
+
+
 def _weekdays_ago(match: Match, ctx: Context) -> Reading:
     day = cal.weekday_before(ctx.today, words.weekday_number(match["d"]))
     return cal.one_day(day - timedelta(weeks=words.count_of(match["n"]) - 1), relative=True)
@@ -135,6 +152,20 @@ ATOMS = (
     words.atom(
         rf"\b{words.ABOUT}?{_COUNT}(?:\s+and\s+a\s+half)?\s+{_U}(?:\s+and\s+a\s+half)?\s+(?:ago\b|back\b(?!\s+(?:to|in|from|at|on|home)\b))",
         partial(_counted_units, sign=-1),
+    ),
+    words.atom(
+        rf"\b(?:exactly\s+)?{_COUNT}\s+{_U}\s+ago\s+(?P<d>today|yesterday|tomorrow)\b",
+        _units_ago_today,
+    ),
+    words.atom(
+        rf"\b(?P<d>{_DOW})\s+(?P<u>week|fortnight)\b(?!\s+(?:of|in|one|two|ago|\d))",
+        _second_weekday,
+        words.guard_second_weekday,
+    ),
+    words.atom(
+        rf"\b(?P<n>an?|one|two|three)\s+(?P<u>weeks?|fortnight)\s+(?:on|from)\s+(?P<d>{_DOW})",
+        _second_weekday,
+        words.guard_second_weekday,
     ),
     words.atom(
         rf"\b{words.ABOUT}?{_COUNT}\s+{_U}\s+from\s+(?:now|today)\b",

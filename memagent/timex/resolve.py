@@ -26,6 +26,7 @@ words that change the meaning.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -33,8 +34,9 @@ from typing import TYPE_CHECKING
 from memagent.core.records import Granularity, Record, Text, TimeSpan, as_utc
 from memagent.timex import calendar as cal
 from memagent.timex import vocabulary as words
-from memagent.timex.calendar import Reading
+from memagent.timex.calendar import Lean, Reading
 from memagent.timex.phrases import phrases
+from memagent.timex.tense import tells_of_future
 
 if TYPE_CHECKING:
     from dateparser.date import DateDataParser
@@ -87,8 +89,12 @@ def find_times(text: str, *, anchor: datetime | None, most: int | None = None) -
     return sorted(mentions, key=lambda mention: mention.start)
 
 
-def resolve_time(phrase: str, *, anchor: datetime | None) -> TimeSpan | None:
+def resolve_time(
+    phrase: str, *, anchor: datetime | None, told: Sequence[str] = ()
+) -> TimeSpan | None:
     """Return the span that a whole phrase names.
+
+    `told` are texts that it dates; where they speak of a plan, "Friday" is the next one.
 
     `None` when it names none, or is relative and there is no anchor. Phrases outside
     the grammar go to dateparser, imported on first need; its answer is taken as a day,
@@ -98,9 +104,10 @@ def resolve_time(phrase: str, *, anchor: datetime | None) -> TimeSpan | None:
     if not said or len(said) > MAX_PHRASE_CHARS:
         return None
     moment = as_utc(anchor) if anchor else None
+    lean = Lean.FUTURE if tells_of_future(told, said) else Lean.PAST
     whole = [
         phrase
-        for phrase in phrases(said, moment, loose=True, most=None)
+        for phrase in phrases(said, moment, loose=True, most=None, lean=lean)
         if _IGNORED_BEFORE.fullmatch(said, 0, phrase.start)
         and _IGNORED_AFTER.fullmatch(said, phrase.end)
     ]

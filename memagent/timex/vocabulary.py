@@ -1,9 +1,7 @@
 """The vocabulary of the time grammar: fragments of patterns, values of words, context.
 
-Nothing here knows a whole phrase. The surprise is `leans_future`: English leaves it to
-the clause whether "on Friday" is past or coming, so a few marks of a plan ("going to",
-"'ll", "we're meeting") to the left of a phrase turn incomplete dates forward; without
-one they point back, as told memories do.
+Nothing here knows a whole phrase. Marks of a plan around a phrase (`tense`) turn
+incomplete dates forward; without one they point back, as told memories do.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from functools import cached_property
 from typing import get_args
 
 from memagent.timex.calendar import Lean, Reading, Unit
+from memagent.timex.tense import leans_future
 
 Match = re.Match[str]
 
@@ -115,23 +114,6 @@ _UNITS: dict[str, tuple[Unit, int]] = {
     "yr": ("year", 1),
 }
 
-_DOING = r"(?:\s+(?!been\b)\w+)?\s+(?!\w*(?:thing|amazing|exciting|interesting|boring)\b)\w+ing"
-_FUTURE_CUE = re.compile(
-    r"\b(?:will|won['’]t|shall|gonna|going\s+to|about\s+to|plan(?:s|ning)?\s+(?:to|on|for)|planned|see\s+you|upcoming"
-    r"|coming\s+up|looking\s+forward|can['’]t\s+wait|hop(?:e|ing)\s+to|wants?\s+to|let['’]s|scheduled|booked|starts|leaves|due"
-    rf"|(?:am|is|are|['’](?:m|re|s)){_DOING}|(?:is|are|['’](?:s|re))\s+(?:on|in))\b|['’]ll\b"
-    r"|(?:\b(?:is|are)|['’](?:s|re))\s+\Z"
-)
-_FUTURE_AFTER = re.compile(
-    rf",?\s+\w+(?:['’]ll\b|\s+(?:will|won['’]t|shall)\b|(?:['’](?:m|re|s)|\s+(?:am|are|is)){_DOING}\b)"
-)
-_CLAUSE_END = re.compile(r"[.!?;\n]")
-_SINCE = re.compile(r"\bsince\s+(?:the\s+)?\Z")
-_DEADLINE = re.compile(
-    r"\b(?:until|till|by)\s+(?:the\s+)?(?:(?:early|mid|late|(?:beginning|start|middle|end)\s+of)[\s-]+(?:the\s+)?)?\Z"
-)
-_PAST_CUE = re.compile(r"\b(?:was|were|did|had|went|took|made|got|lived|\w+ed)\b")
-
 
 def month_number(word: str) -> int:
     """Return 1 for "January", "jan" and "Jan."."""
@@ -219,16 +201,6 @@ def turn_of(match: Match) -> int | None:
     return TURNS.get(which_of(match))
 
 
-def leans_future(lowered: str, start: int, end: int) -> bool:
-    """Tell whether the clause around a phrase at `[start, end)` speaks of a plan."""
-    clause = _CLAUSE_END.split(lowered[max(0, start - 60) : start])[-1]
-    if _SINCE.search(clause):
-        return False
-    if _FUTURE_CUE.search(clause) or _FUTURE_AFTER.match(lowered, end):
-        return True
-    return _DEADLINE.search(clause) is not None and not _PAST_CUE.search(clause)
-
-
 # -- guards: the worth of a match on lowered text in the text as written -----------------
 
 _TIMELY = re.compile(
@@ -242,6 +214,12 @@ _THE_DECADE = re.compile(r"\bthe\s+(?:(?:early|mid|late)[\s-]+)?\Z")
 _COUNTED = re.compile(
     r"\s*(?:%|€|\$|(?:people|persons?|miles|km|k|m|kg|meters|metres|steps|dollars|euros|pounds|words|calories|times|pm|am)\b)",
 )
+_STREET = re.compile(
+    r"(?:\s+[A-Z][\w.'’-]*){1,3}\s+(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln|Drive|Dr|Boulevard|Blvd"
+    r"|Way|Court|Ct|Square|Place|Terrace|Highway)\b"
+)
+_DAY_BEFORE = re.compile(rf"\b{DAY_OF_MONTH}(?:st|nd|rd|th)?(?:\s+of)?[\s-]+\Z")
+_DAY_AFTER = re.compile(r"\s+(?:the\s+)?(?:30|31)(?:st|th)?(?=,?\s+\d{4}\b|\s*(?:[.,;:!?)]|\Z))")
 _AFTER_MODAL = re.compile(
     r"\s+(?:be|have|not|also|well|or|seem|need|want|i|you|he|she|we|they|it)\b"
 )
@@ -262,6 +240,13 @@ def guard_preposition(_text: str, match: Match) -> Standing:
     return Standing.ALONE if _follows(_TIMELY, match) else Standing.WITH_OPERATOR
 
 
+def guard_year(text: str, match: Match) -> Standing:
+    """Accept it as `guard_preposition` does, but for the number of a house in a street."""
+    if _STREET.match(text, match.end()):
+        return Standing.REFUSED
+    return guard_preposition(text, match)
+
+
 def guard_verb_month(text: str, match: Match) -> Standing:
     """Refuse the verbs "may" and "march".
 
@@ -274,13 +259,21 @@ def guard_verb_month(text: str, match: Match) -> Standing:
     return _alone_if(not modal and _follows(_TIMELY, match))
 
 
+def guard_real_day(text: str, match: Match) -> Standing:
+    """Refuse the month of a day that it does not have: "31 February 2023"."""
+    later = None if match.groupdict().get("y") else _DAY_AFTER.match(text, match.end())
+    return _alone_if(not (_follows(_DAY_BEFORE, match) or later))
+
+
 def guard_month(text: str, match: Match) -> Standing:
     """Accept "October" anywhere.
 
     Short forms and names that people bear count only after a preposition.
     """
     standing = guard_verb_month(text, match)
-    if standing is Standing.REFUSED or len(match["m"]) > 5 or match["m"] == "july":
+    if Standing.REFUSED in (standing, guard_real_day(text, match)):
+        return Standing.REFUSED
+    if len(match["m"]) > 5 or match["m"] == "july":
         return standing
     return guard_preposition(text, match)
 
@@ -299,6 +292,11 @@ def guard_weekday(text: str, match: Match) -> Standing:
     groups = match.groupdict()
     placed = groups.get("which") or groups.get("week")
     return Standing.ALONE if placed else guard_preposition(text, match)
+
+
+def guard_second_weekday(text: str, match: Match) -> Standing:
+    """Accept "Saturday week"; a day's short form needs a capital."""
+    return _alone_if(_written(text, match, "d") not in ("sat", "sun", "wed", "mon"))
 
 
 def guard_holiday(_text: str, match: Match) -> Standing:

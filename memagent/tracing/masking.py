@@ -7,16 +7,22 @@ E-mail addresses, telephone numbers, payment cards (with their check digit), ban
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
-_FORMS: Final = re.compile(
-    r"(?<!\w)(?=[\w.+-]|\(\d)(?:(?P<EMAIL>(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4})"
-    r"|(?P<IBAN>\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b)"
-    r"|(?P<SSN>(?<![\d-])\d{3}-\d{2}-\d{4}(?![\d-]))"
-    r"|(?P<CARD>(?<!\d)(?<!\d[ -])\d(?:[ -]?\d){12,18}(?!\d))"
-    r"|(?P<PHONE>(?<!\w)\+\d[\d ()./-]{6,18}\d(?!\w)"
-    r"|(?<![\w.-])\(?0\d{2,4}\)?[ /-]?\d[\d -]{4,10}\d(?![\w-])"
-    r"|(?<![\w.-])(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}(?![\w-])))"
+_DOMAIN: Final = re.compile(r"@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}")
+_LOCAL_PART: Final = re.compile(r"[\w.+-]{1,64}\Z")
+_LOCAL_CHARS: Final = 64
+# It starts at a letter or digit, so that all else is skipped quickly; what must stand
+# before is looked up from there, and a sign or bracket before a number is added later.
+_NUMBER: Final = re.compile(
+    r"[A-Z\d](?<!\w.)(?:"
+    r"(?P<IBAN>(?<=[A-Z])[A-Z]\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b)"
+    r"|(?<=\d)(?:(?P<SSN>(?<!-\d)\d{2}-\d{2}-\d{4}(?![\d-]))"
+    r"|(?P<PLUS>(?<=\+\d)(?<!\w\+\d)[\d ()./-]{6,18}\d(?!\w))"
+    r"|(?P<CARD>(?<!\d[ -]\d)(?:[ -]?\d){12,18}(?!\d))"
+    r"|(?P<PHONE>(?<![.-]\d)(?:(?<=0)\d{2,4}\)?[ /-]?\d[\d -]{4,10}\d(?![\w-])"
+    r"|\d{2}(?:[-. ]|(?<=\(\d{3})\) ?)\d{3}[-. ]\d{4}(?![\w-])))))"
 )
 _PLACEHOLDER: Final = re.compile(r"PII-[A-Z]{3,5}-\d{1,6}")
 _UNFINISHED: Final = re.compile(r"(?:P|PI|PII|PII-[A-Z]{0,5}|PII-[A-Z]{3,5}-\d{0,6})\Z")
@@ -32,7 +38,12 @@ class Mask:
 
     def masked(self, text: str) -> str:
         """Return a text with placeholders for personal data."""
-        return _FORMS.sub(self._placeholder, text)
+        pieces: list[str] = []
+        end = 0
+        for start, stop, kind in _personal(text):
+            pieces += text[end:start], self._placeholder(kind, text[start:stop])
+            end = stop
+        return "".join((*pieces, text[end:]))
 
     def unmasked(self, text: str) -> str:
         """Return a text with the values that its placeholders stand for."""
@@ -45,14 +56,43 @@ class Mask:
         match = _UNFINISHED.search(text, max(0, len(text) - _LONGEST)) if self._values else None
         return len(text) if match is None else match.start()
 
-    def _placeholder(self, match: re.Match[str]) -> str:
-        value, kind = match[0], match.lastgroup or ""
-        if kind == "CARD" and not _passes_luhn(value):
-            return value
+    def _placeholder(self, kind: str, value: str) -> str:
         if value not in self._known:
             placeholder = f"PII-{kind}-{len(self._known) + 1}"
             self._known[value], self._values[placeholder] = placeholder, value
         return self._known[value]
+
+
+def _personal(text: str) -> list[tuple[int, int, str]]:
+    """Return (start, end, kind) of personal data in order; what overlaps is one piece."""
+    spans: list[tuple[int, int, str]] = []
+    for start, end, kind in sorted([*_addresses(text), *_numbers(text)]):
+        if spans and start < spans[-1][1]:
+            start, before, kind = spans.pop()
+            end = max(end, before)
+        spans.append((start, end, kind))
+    return spans
+
+
+def _addresses(text: str) -> Iterator[tuple[int, int, str]]:
+    end = 0
+    for domain in _DOMAIN.finditer(text):
+        earliest = max(end, domain.start() - _LOCAL_CHARS)
+        local = _LOCAL_PART.search(text, earliest, domain.start())
+        if local is not None:
+            end = domain.end()
+            yield local.start(), end, "EMAIL"
+
+
+def _numbers(text: str) -> Iterator[tuple[int, int, str]]:
+    for match in _NUMBER.finditer(text):
+        first, kind = match.start(), match.lastgroup or ""
+        kind = "PHONE" if kind == "PLUS" else kind
+        if kind == "CARD" and not _passes_luhn(match[0]):
+            continue
+        before = text[first - 1 : first] if kind == "PHONE" else ""
+        first -= before == "+" or (before == "(" and ")" in match[0])
+        yield first, match.end(), kind
 
 
 def _passes_luhn(number: str) -> bool:

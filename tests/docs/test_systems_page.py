@@ -24,7 +24,7 @@ PROGRAMS = {"memagent": app, "memagent-eval": eval_app, "memagent-train": train_
 NAMED_IN_THE_PLAN = """Memory-R1 Memory-R2 LoGo-GRPO CompassMem Memory-T1 MemRL ExpRAG ReMem
 Evo-Memory ACE Notebook AgentFly Mem-alpha MEM1 IterResearch Delethink Memo HiAgent MemAct DCPO
 MAP RAFA HCAM Observational Semantic AOI Mem0 MemoryOS MemAgent ALFWorld WebShop TCP MTR
-MemoryAgentBench Time-Dialog LoCoMo LongMemEval GRPO LOOP RLOO TreePS-RAG DARS Knapsack VADE
+MemoryAgentBench SORT Time-Dialog LoCoMo LongMemEval GRPO LOOP RLOO TreePS-RAG DARS Knapsack VADE
 Dynamic EchoRL DGG D3S FAPO LUSPO""".split()
 
 

@@ -40,6 +40,8 @@ def run(script: Path, folder: Path) -> str:
             'allergic to chicken" (supported)\nafter an undo: 1 memory',
             marks=NEEDS_MCP,
         ),
+        ("shop_agent.py", "first 20 tasks: 15 solved\nlast 20 tasks: 20 solved"),
+        pytest.param("langgraph_mcp.py", "first 7: 3 solved, last 7: 7 solved", marks=NEEDS_MCP),
         (
             "mem0_drop_in.py",
             "UPDATE: Ana prefers tea -> Ana prefers coffee\nfound, said on 2024-03-04: My dog Rex",

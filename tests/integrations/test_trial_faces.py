@@ -23,6 +23,7 @@ from memagent.core.trials import TrialEnded, TrialStarted
 
 TASK, TEXT, DETAIL = "open the lab door", "The lab door opens with the brass key.", "it fitted"
 COURSE: dict[str, Any] = {
+    "success": True,
     "steps": [
         {"action": "push", "observation": "it stays shut"},
         {"action": "turn the brass key", "observation": "it opens", "used": ["key"]},
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def spoken() -> dict[str, Any]:
     """The course in the records of Python's own verbs."""
     outcome = TrialOutcome.model_validate({**COURSE, "reward": 1.0, "detail": DETAIL})
-    return {name: part for name, part in outcome.arguments().items() if name != "success"}
+    return {**outcome.arguments()}
 
 
 def prepared(folder: Path) -> Path:
@@ -188,7 +189,7 @@ ENDED = (
     '"steps":[{"action":"push","observation":"it stays shut","reward":null,"used":[]},'
     '{"action":"turn the brass key","observation":"it opens","reward":null,"used":["key"]}],'
     '"edits":[{"at":1,"folds":[0],"text":"pushing does nothing","opens":null,"refused":""}],'
-    '"outcome":{"reward":1.0,"success":null,"detail":"it fitted"},'
+    '"outcome":{"reward":1.0,"success":true,"detail":"it fitted"},'
     '"credit":[{"id":"key","version":1,"reward":0.5}],"gated":false,"taught":false},'
     '"stats":[["key",{"q_value":0.15,"uses":1,"last_reward":0.5,"counters":{"helpful":1.0}}]]}'
 )

@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, Update
-from memagent.core.records import Fact, Session, SourceRef, TimeSpan, Turn
+from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, OpLimits, Update
+from memagent.core.records import Chunk, Fact, Session, SourceRef, TimeSpan, Turn
 from memagent.core.snapshot import Commit
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank
+from memagent.memory.facade import Memory
+from memagent.state.validation import validate_ops
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 DIRECT = SourceRef(actor="user")
@@ -120,3 +122,17 @@ def realise(plan: Sequence[tuple[str, int, str, int | None]], bank: MemoryBank) 
         else:
             ops.append(Noop(id=known[which % len(known)], fact=fact(words, turn=turn)))
     return OpBatch(accepted=tuple(ops))
+
+
+async def propose(memory: Memory, session: Session, *ops: Add | Update | Delete) -> None:
+    """What a model that obeys proposes for one session, judged and written as in ingest."""
+    bank = memory.bank
+    await bank.store_session(session)
+    chunk = Chunk(
+        id=f"{session.id}#0", session_id=session.id, index=0, count=1, turns=session.turns
+    )
+    batch = validate_ops(
+        ops, visible=dict(bank.state.items.items()), limits=OpLimits(), chunk=chunk
+    )
+    source = SourceRef(session_id=session.id, chunk_index=0, chunk_count=1, turn_ids=chunk.turn_ids)
+    await bank.commit(batch, source=source)

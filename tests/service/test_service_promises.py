@@ -213,15 +213,17 @@ def test_a_failed_model_loses_no_turn(place: str) -> None:
         assert (
             http.post("/v1/search", json={"text": "tea"}).status_code == 200
         )  # degraded, not down
+        assert running.service.jobs.at_work > 0, "no idle time while jobs wait for the model"
         model.works.set()
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             states = running.service.jobs.table.counts()
-            if states["done"] == 5:
+            if states["done"] == 5 and not running.service.jobs.at_work:
                 break
             time.sleep(0.05)
         assert http.get(f"/v1/jobs/{job['id']}").json()["state"] == "done"
         assert running.service.jobs.table.counts()["done"] == 5
+        assert running.service.jobs.at_work == 0
 
 
 def test_a_restart_in_the_middle_of_a_job_goes_on_with_it(place: str) -> None:

@@ -15,26 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_faults import FAULTS
 
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import (
-    BudgetExceeded,
-    ContextOverflow,
     EmbeddingError,
     MemAgentError,
-    ModelAuthError,
-    ModelNotFound,
-    ModelRateLimited,
-    ModelTimeout,
     ModelUnavailable,
-    ModelUnreachable,
-    QuotaExhausted,
-    ReplyUnreadable,
-    ReplyWithheld,
-    RequestRefused,
     StoreUnavailable,
 )
-from memagent.core.exchange import ModelRequest, ModelResponse, Role, ToolCall
+from memagent.core.exchange import ModelRequest, ModelResponse, Role
 from memagent.core.records import Session, Turn
 from memagent.embed.hashing import HashEmbedder
 from memagent.journal.database import DatabaseJournal
@@ -176,19 +166,6 @@ async def test_effects_that_fail_at_random_end_in_the_same_memory(
     rng = random.Random(seed)
     effects = Effects(lambda _: rng.random() < 0.15)
     assert await played(tmp_path / "m.db", effects, monkeypatch) == whole, f"seed {seed}"
-
-
-ERRORS: tuple[type[Exception], ...] = (
-    *(ModelTimeout, ModelRateLimited, QuotaExhausted, ModelUnavailable, ModelUnreachable),
-    *(ContextOverflow, ModelAuthError, ModelNotFound, RequestRefused, ReplyWithheld),
-    *(ReplyUnreadable, BudgetExceeded, RuntimeError, OSError, ValueError),
-)
-REPLIES: tuple[str | ModelResponse, ...] = (
-    *("", " \n", "Sure, I can help!", "null", '{"facts": [{"te', '{"facts": 7, "ops": "no"}'),
-    *("<think>hm", "<html>502 Bad Gateway</html>", "{" * 5_000, "\x00\ud83d" + "a" * 100_000),
-    ModelResponse(id="r", tool_calls=(ToolCall(id="c", name="no_such_tool"),)),
-)
-FAULTS: tuple[type[Exception] | str | ModelResponse, ...] = (*ERRORS, *REPLIES)
 
 
 async def remember_and_ask(agent: AsyncAgent) -> None:

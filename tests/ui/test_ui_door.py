@@ -28,6 +28,7 @@ ADDRESSES = {
     "/ui/memories/cat": "memory:read",
     "/ui/memory?id=cat": "memory:read",
     "/ui/users": "memory:read",
+    "/ui/review": "memory:read",
     "/ui/jobs": "memory:read",
     "/ui/graph": "memory:read",
     "/ui/graph/data": "memory:read",

@@ -21,10 +21,11 @@ from environments.acting.play import Player, play_task
 from environments.acting.task import ActingTask
 from environments.records import Episode
 from memagent.async_agent import AsyncAgent
+from memagent.core.errors import ModelError
 from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role
-from memagent.core.records import MemoryItem, Session, Turn
+from memagent.core.records import MemoryItem
 from memagent.core.snapshot import EMPTY
-from memagent.core.trials import Trial
+from memagent.core.trials import Outcome, Trial
 from memagent.core.workspace import workspace_of
 from memagent.protocols import ChatModel
 from train.credit.advantages import group_zscore, logo_advantages
@@ -75,19 +76,42 @@ class ActedRun:
         """The reward of the trial."""
         return self.trial.outcome.reward if self.trial.outcome is not None else 0.0
 
+    @property
+    def failed(self) -> bool:
+        """Whether the model failed on the way; the outcome's detail says how."""
+        return self.trial.outcome is not None and bool(self.trial.outcome.detail)
+
 
 @dataclass(kw_only=True)
-class _Watched:
+class WatchedPlayer:
     """A player that notes how many calls its run had made before each action."""
 
     player: Player
     model: BoundPolicy
     begun: list[int] = field(default_factory=list[int])
+    seen: Trial | None = None
+    """The trial before the last action."""
 
     async def act(self, task: Any, memories: Sequence[MemoryItem], trial: Trial) -> str | None:
         """Return the player's action."""
         self.begun.append(len(self.model.calls))
+        self.seen = trial
         return await self.player.act(task, memories, trial)
+
+    async def attempt(self, task: ActingTask, agent: AsyncAgent) -> Trial:
+        """Play a task; where the model fails, as with a full context, it ends unsolved.
+
+        Raises `ModelError` for a failure before the first action.
+        """
+        try:
+            return await play_task(task, self, agent=agent.with_model(self.model))
+        except ModelError as error:
+            if self.seen is None:
+                raise
+            reward = sum(step.reward or 0.0 for step in self.seen.steps)
+            detail = f"{type(error).__name__}: {error}"
+            outcome = Outcome(reward=reward, success=False, detail=detail)
+            return self.seen.model_copy(update={"outcome": outcome})
 
     def generated(self) -> list[list[ModelResponse]]:
         """Return the responses for each action, with those of the edit after it."""
@@ -125,10 +149,12 @@ class ActingExperience:
     async def gather(self, episodes: Sequence[Episode], *, step: int) -> Step:
         """Play and credit the tasks of one step."""
         began = perf_counter()
-        groups = [
-            await self.played(episode.id, key=f"{self.seed}/{step}/{place}")
-            for place, episode in enumerate(episodes)
-        ]
+        groups = await asyncio.gather(
+            *(
+                self.played(episode.id, key=f"{self.seed}/{step}/{place}")
+                for place, episode in enumerate(episodes)
+            )
+        )
         done = perf_counter()
         made = self.credited(groups, [episode.id for episode in episodes], step=step)
         seconds = {"rollout": done - began, "score": 0.0, "credit": perf_counter() - done}
@@ -142,9 +168,8 @@ class ActingExperience:
     async def _run(self, name: str, key: str) -> ActedRun:
         with self.policy.participant():
             model = self.policy.bound(key)
-            watched = _Watched(player=self.player(model), model=model)
-            agent = self.agent.at(EMPTY).with_model(model)
-            trial = await play_task(deepcopy(self.tasks[name]), watched, agent=agent)
+            watched = WatchedPlayer(player=self.player(model), model=model)
+            trial = await watched.attempt(deepcopy(self.tasks[name]), self.agent.at(EMPTY))
         return ActedRun(trial=trial, segments=tuple(segmented(trial, watched.generated())))
 
     def credited(
@@ -175,6 +200,7 @@ class ActingExperience:
             metrics={
                 "reward/mean": fmean(run.reward for run in runs) if runs else 0.0,
                 "segments": float(len(segments)),
+                "failed": float(sum(run.failed for run in runs)),
                 "edits/refused": float(
                     sum(bool(edit.refused) for run in runs for edit in run.trial.edits)
                 ),
@@ -190,16 +216,3 @@ class ActingExperience:
             response_ids=tuple(each.id for segment in run.segments for each in segment),
             version=self.policy.version,
         )
-
-
-def task_episodes(tasks: Mapping[str, ActingTask]) -> list[Episode]:
-    """Return an episode that stands for each task in the trainer's data, in their order."""
-    return [
-        Episode(
-            id=name,
-            sessions=(
-                Session(id=name, turns=(Turn(id=f"{name}:0", speaker="task", text=task.text),)),
-            ),
-        )
-        for name, task in tasks.items()
-    ]

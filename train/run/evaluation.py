@@ -98,7 +98,7 @@ async def evaluate_policy(
         view = None
         player = agent.at(EMPTY)
         if policy is not None:
-            view = policy.bound(f"eval/{episode.id}", sampling=_greedy(policy))
+            view = policy.bound(f"eval/{episode.id}", sampling=greedy(policy))
             player = player.with_model(episode_model(episode, view))
         with policy.participant() if policy is not None else nullcontext():
             trajectory = await play(player, episode, ask=False)
@@ -137,5 +137,6 @@ def _right(memory: MemorySnapshot, truth: Truth) -> float | None:
     return right / seen if seen else None
 
 
-def _greedy(policy: PolicyModel) -> Sampling:
+def greedy(policy: PolicyModel) -> Sampling:
+    """Return the sampling of an evaluation: the likeliest token each time."""
     return Sampling(temperature=0.0, max_tokens=policy.sampling.max_tokens)

@@ -15,6 +15,7 @@ from environments.demonstrations.ideal import Demonstration, lines_of
 from environments.worlds.language.vocabulary import tiny_vocabulary
 from train.learned.start import first_decisions
 from train.ranks import on_main
+from train.run.acting.demonstrations import demonstrate_acting, words_of_tasks
 from train.run.task import demonstrate
 from train.run.warmup import WarmUpPlan, warm_up
 from train.sampling.small_models import (
@@ -24,6 +25,7 @@ from train.sampling.small_models import (
     word_tokenizer,
     words_of,
 )
+from train.settings.acting import is_acted_in
 from train.settings.run import RunSettings
 from train.settings.world import open_environment
 
@@ -48,9 +50,7 @@ def first_model(settings: RunSettings, folder: Path, *, say: Say = print) -> Non
         say(f"decision policy with {parameters:,} parameters, {episodes} labelled dialogues")
         on_main(lambda: save_model(model, tokenizer, init, note={"max_tokens": 1}))
         return
-    shown = (
-        asyncio.run(demonstrate(settings)) if settings.warmup or settings.model.path is None else []
-    )
+    shown = asyncio.run(_shown(settings)) if settings.warmup or settings.model.path is None else []
     if settings.model.path is not None:
         model, tokenizer = _load(settings.model.path, warmed_up=settings.warmup is not None)
     else:
@@ -73,13 +73,19 @@ def new_model(
     `shown` are demonstrations; they are played when not given.
     """
     if shown is None:
-        shown = asyncio.run(demonstrate(settings))
+        shown = asyncio.run(_shown(settings))
     tokenizer = _own_tokenizer(settings, shown)
     part = settings.model
     model = small_model(
         tokenizer, size=part.size, context_tokens=part.context_tokens, seed=settings.seed
     )
     return model, tokenizer
+
+
+async def _shown(settings: RunSettings) -> list[Demonstration]:
+    """Play the demonstrations of the settings' world."""
+    acted = is_acted_in(settings.environment.kind)
+    return await (demonstrate_acting(settings) if acted else demonstrate(settings))
 
 
 def _load(source: str, *, warmed_up: bool) -> tuple[Any, Any]:
@@ -104,6 +110,10 @@ def _warmup_plan(settings: RunSettings) -> WarmUpPlan:
 
 
 def _own_tokenizer(settings: RunSettings, shown: Sequence[Demonstration]) -> Any:
+    if is_acted_in(settings.environment.kind):  # tasks to come have other names and numbers
+        return byte_tokenizer(
+            [*lines_of(shown), *words_of_tasks(settings, _READ_EPISODES)], size=8_000
+        )
     lines = [*lines_of(shown), *_told(settings)]
     if settings.environment.level == "tiny":
         return word_tokenizer([*tiny_vocabulary(), *words_of(lines), *map(str, range(32))])

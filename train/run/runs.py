@@ -28,8 +28,7 @@ from train.run.config import check_share
 from train.run.evaluation import Evaluation
 from train.run.logs import versions
 from train.run.models import Say, first_model
-from train.run.stages import stage_config, stage_folder, train_stage
-from train.run.task import TrainingTask
+from train.run.stages import stage_config, stage_folder, task_of, train_stage
 from train.sampling.checkpoints import load_policy
 from train.settings.run import RunSettings, claim
 
@@ -102,7 +101,7 @@ def _test(settings: RunSettings, *, say: Say) -> dict[str, Any]:
             constrained=bool(settings.trainer.get("constrained")),
         )
         for sessions in lengths:
-            evaluation = TrainingTask.of(settings, sessions=sessions).evaluate(
+            evaluation = task_of(settings, sessions=sessions).evaluate(
                 policy,
                 part.test_split,
                 part.test_episodes,
@@ -119,7 +118,7 @@ def _shown(evaluation: Evaluation) -> str:
         "{} {:.3f} [{:.3f}, {:.3f}]".format(
             name, evaluation.figures[name], *evaluation.interval(name)
         )
-        for name in ("f1", "facts", "facts_as_of")
+        for name in ("f1", "facts", "facts_as_of", "success")
         if name in evaluation.figures
     )
 

@@ -16,7 +16,8 @@ from memagent.core.errors import ConfigError
 from memagent.plugins import load
 from train.ranks import on_main
 from train.rollouts.collect import Collector
-from train.rollouts.experience import Experience
+from train.rollouts.experience import Experience, StepSource
+from train.run.acting.task import ActingTrainingTask
 from train.run.config import LoGoGRPOConfig
 from train.run.logs import LogFile, StepLines, quiet
 from train.run.models import Say
@@ -27,6 +28,7 @@ from train.run.validation import Progress, Validation, save_policy
 from train.run.warmup import bf16_works
 from train.sampling.checkpoints import last_checkpoint, load_for_training
 from train.sampling.policy import PolicyModel
+from train.settings.acting import is_acted_in
 from train.settings.run import RunSettings, Stage
 
 DAY_S = 86_400
@@ -41,7 +43,7 @@ def train_stage(settings: RunSettings, number: int, *, resume: bool, say: Say) -
     """
     stage, home = settings.stage[number], stage_folder(settings, number)
     on_main(lambda: home.mkdir(parents=True, exist_ok=True))
-    task = TrainingTask.of(settings, sessions=stage.sessions)
+    task = task_of(settings, sessions=stage.sessions)
     trainer = _trainer_of(settings, number, task)
     quiet(trainer)
     checkpoint = on_main(lambda: last_checkpoint(home)) if resume else None
@@ -73,19 +75,33 @@ def stage_folder(settings: RunSettings, number: int) -> Path:
     return Path(settings.folder) / f"stage{number}"
 
 
-def _trainer_of(settings: RunSettings, number: int, task: TrainingTask) -> LoGoGRPOTrainer:
+def task_of(settings: RunSettings, *, sessions: int) -> TrainingTask | ActingTrainingTask:
+    """Open the task of a run: conversations of some sessions, or tasks that are acted in."""
+    if is_acted_in(settings.environment.kind):
+        return ActingTrainingTask.of(settings)
+    return TrainingTask.of(settings, sessions=sessions)
+
+
+def _trainer_of(
+    settings: RunSettings, number: int, task: TrainingTask | ActingTrainingTask
+) -> LoGoGRPOTrainer:
     """Return the trainer of a stage, with the model that the stage begins from."""
     init = Path(settings.folder) / "init"
     source = stage_folder(settings, number - 1) / "best" if number else init
     episodes = task.episodes("train", settings.environment.episodes)
-    answering = task.answering(episodes, split="train")
     args = stage_config(settings, settings.stage[number], stage_folder(settings, number))
     model, tokenizer, adapters = load_for_training(source, init, lora=settings.model.lora)
+
+    def experience(policy: PolicyModel) -> StepSource:
+        if isinstance(task, ActingTrainingTask):
+            return task.experience(args, policy, episodes)
+        return experience_of(args, task, policy, task.answering(episodes, split="train"))
+
     return trainer_class(args)(
         model,
         args=args,
         episodes=episodes,
-        experience=lambda policy: experience_of(args, task, policy, answering),
+        experience=experience,
         processing_class=tokenizer,
         adapters=adapters,
     )

@@ -14,6 +14,7 @@ from transformers import TrainerCallback
 from train.ranks import on_main
 from train.report.traces import keep_lines, lines_of_file
 from train.rollouts.experience import Step
+from train.run.acting.task import ActingTrainingTask
 from train.run.evaluation import Evaluation
 from train.run.task import TrainingTask
 from train.run.trainer import LoGoGRPOTrainer
@@ -21,7 +22,7 @@ from train.sampling.checkpoints import NOTE, save_adapters
 from train.sampling.small_models import save_model
 from train.settings.run import Stage
 
-_SHOWN = ("f1", "facts", "overwritten", "lost", "memory_share", "update")
+_SHOWN = ("f1", "facts", "overwritten", "lost", "memory_share", "update", "success", "words")
 """Figures of a line of progress."""
 
 
@@ -73,7 +74,7 @@ class Validation(TrainerCallback):
     the episodes and see the same figures, so they all decide alike.
     """
 
-    task: TrainingTask
+    task: TrainingTask | ActingTrainingTask
     stage: Stage
     folder: Path
     trainer: LoGoGRPOTrainer

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -223,15 +223,21 @@ def warm_up(
     trainer.add_callback(LogFile(path=Path(args.output_dir) / "log.jsonl"))
     quiet(trainer)
     trainer.train()
-    last = [entry for entry in trainer.state.log_history if "loss" in entry][-3:]
-    figures = {
-        "loss": sum(entry["loss"] for entry in last) / max(1, len(last)),
-        "accuracy": sum(one.get("mean_token_accuracy", 0.0) for one in last) / max(1, len(last)),
-        "demonstrations": float(len(demonstrations)),
-    }
+    figures = _figures(trainer.state.log_history, len(demonstrations))
     bare = trainer.accelerator.unwrap_model(trainer.model)
     on_main(lambda: save_model(bare, tokenizer, folder, note={"warm_up": figures}))
     return figures
+
+
+def _figures(history: Sequence[Mapping[str, float]], demonstrations: int) -> dict[str, float]:
+    """Return means of the last three logged steps, beside the number of demonstrations."""
+    last = [entry for entry in history if "loss" in entry][-3:]
+    count = max(1, len(last))
+    return {
+        "loss": sum(entry["loss"] for entry in last) / count,
+        "accuracy": sum(one.get("mean_token_accuracy", 0.0) for one in last) / count,
+        "demonstrations": float(demonstrations),
+    }
 
 
 def _turn(demonstration: Demonstration) -> int:

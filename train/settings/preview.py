@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from environments.acting.play import OraclePlayer, play_task
 from environments.datasets.synthetic import Synthetic
 from environments.demonstrations.ideal import demonstrations
 from environments.play.rollout import play
 from memagent.core.exchange import ModelRequest, ModelResponse, Role
 from memagent.core.snapshot import EMPTY
+from train.settings.acting import ActingWorld, is_acted_in
 from train.settings.options import ANSWER_ROLES, MANAGER_ROLES, options_of
 from train.settings.run import RunSettings
 from train.settings.world import TrainingWorld
@@ -76,9 +78,9 @@ def _stage(settings: RunSettings, number: int, length: int, calls: float) -> dic
     calls *= sessions / length
     n = args.num_generations or 1
     episodes = args.batch_episodes
-    reruns = (
-        episodes * sessions * args.local_probability * args.reruns if args.local_weight else 0.0
-    )
+    acted = is_acted_in(settings.environment.kind)
+    local = 0.0 if acted else args.local_probability * bool(args.local_weight)
+    reruns = episodes * sessions * local * args.reruns
     rows = 0.0
     if args.trained_roles & MANAGER_ROLES:
         rows += episodes * n * calls + reruns * calls / sessions
@@ -88,8 +90,8 @@ def _stage(settings: RunSettings, number: int, length: int, calls: float) -> dic
         "stage": number,
         "sessions": sessions,
         "steps": stage.steps,
-        "roles": args.roles,
-        "credit": args.credit,
+        "roles": "policy" if acted else args.roles,
+        "credit": "segment" if acted else args.credit,
         "episodes": episodes,
         "rollouts": episodes * n,
         "reruns": round(reruns),
@@ -117,6 +119,8 @@ async def _heard(settings: RunSettings, sessions: int) -> tuple[int, float]:
     The calls are those of the oracle of a synthetic world, or twice the calls that hear
     a chunk.
     """
+    if is_acted_in(settings.environment.kind):
+        return 1, await _acted(ActingWorld.of(settings))
     world = TrainingWorld.of(settings, sessions=sessions)
     decides = settings.model.size == "decisions"
     episode = world.episodes("train", 1)[0]
@@ -128,6 +132,16 @@ async def _heard(settings: RunSettings, sessions: int) -> tuple[int, float]:
     model = _CountingModel()
     await play(world.agent.with_model(model).at(EMPTY), episode, ask=False)
     return length, float(model.decisions) if decides else 2.0 * model.chunks
+
+
+async def _acted(world: ActingWorld) -> float:
+    """Return the model calls of the solution of one task."""
+    (task,) = world.stream("train", 1).values()
+    model = _CountingModel()
+    agent = world.agent.with_model(model).at(EMPTY)
+    trial = await play_task(task, OraclePlayer(), agent=agent)
+    acted = len(trial.steps) if world.settings.agent.acting == "policy" else 0
+    return float(model.decisions + acted)
 
 
 def _weights_mb(settings: RunSettings) -> float | None:

@@ -62,5 +62,8 @@ def _place(options: Options) -> tuple[Path, Seal]:
     settings = read_settings(options)
     path, store = store_path(options, settings), settings.store
     if not isinstance(path, Path):
-        raise StoreError("only a SQLite store is copied so; use pg_dump for a server")
+        raise StoreError(
+            "a server is copied by its own tools: pg_dump, then pg_restore, and verify with  "
+            "memagent doctor --db URL"
+        )
     return path, seal_of(store if isinstance(store, SqliteSettings) else SqliteSettings())

@@ -116,15 +116,21 @@ async def _examine_settings_and_store(report: Examination, options: Options) -> 
 
 def _seal(options: Options) -> None:
     from memagent.config import SqliteSettings
+    from memagent.journal.postgres.journal import PostgresJournal
     from memagent.journal.sqlite.journal import seal_store
     from memagent.open_store import seal_of
 
     settings = read_settings(options)
     path, store = store_path(options, settings), settings.store
-    if not isinstance(path, Path) or not path.exists():
-        raise StoreError("--seal needs a SQLite store that exists")
-    chosen = store if isinstance(store, SqliteSettings) else SqliteSettings()
-    count = seal_store(path, seal_of(chosen))
+    if isinstance(path, Path) and path.exists():
+        chosen = store if isinstance(store, SqliteSettings) else SqliteSettings()
+        count = seal_store(path, seal_of(chosen))
+    elif isinstance(path, str):
+        with opened(options) as served:
+            assert isinstance(served.journal, PostgresJournal)
+            count = served.journal.note_ends()
+    else:
+        raise StoreError("--seal needs a store that exists")
     tell(f"noted where {count} logs end")
 
 
@@ -314,9 +320,10 @@ def _embedder_label(embedder_id: str, dim: int) -> str:
 
 async def _examine_users(report: Examination, store: Store) -> None:
     from memagent.journal.database import DatabaseJournal
+    from memagent.journal.postgres.journal import PostgresJournal
     from memagent.journal.sqlite.journal import SqlJournal
 
-    if isinstance(store.journal, SqlJournal):
+    if isinstance(store.journal, SqlJournal | PostgresJournal):
         import asyncio
 
         report.problems += await asyncio.to_thread(store.journal.compare_tips)

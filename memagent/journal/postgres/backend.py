@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from sqlalchemy import Engine, create_engine
@@ -34,6 +36,7 @@ from memagent.journal.backend import (
 from memagent.journal.migrations.making import begin_with
 from memagent.journal.postgres import engine as postgres_engine
 from memagent.journal.postgres.pool import OPEN_POOLS, PostgresReaders, last_result, naming
+from memagent.journal.proof.tips import Noted, TipBook
 from memagent.journal.rows import ScopeKey, first_chain, scope_digest
 from memagent.journal.statements import ERASURE_KEY, POSTGRES, Statements
 
@@ -47,6 +50,7 @@ SCHEMA_LOCK: Final = 0x6D656D6167656E74
 _WORDS: Final = "payloads, idempotency, scopes"
 _WAIT_FOR_CONNECTION_S: Final = 10.0
 _PRUNED_AT_ONCE: Final = 500
+_ENDS: Final = "SELECT digest, head, chain FROM scopes WHERE head > 0"
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,27 @@ class PostgresBackend:
     pool: int = 4
     scrub_by: Scrub = "vacuum"
     shared = True
+    tips: Path | None = field(default=None, compare=False)
+    """The file on this machine that notes the ends of logs; None notes nothing."""
+    key: bytes | None = field(default=None, compare=False, repr=False)
     sql: Statements = field(default=POSTGRES, init=False, compare=False, repr=False)
     page_rows = 128
     table_names = (
         "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
         "WHERE nspname = current_schema() AND relkind IN ('r', 'p')"
     )
+
+    @cached_property
+    def book(self) -> TipBook | None:
+        """The ends of logs as this machine noted them last."""
+        return TipBook(self.tips, self.key, shared=True) if self.tips is not None else None
+
+    def ends(self, connection: Any) -> list[Noted]:
+        """Return where all logs end now."""
+        connection.execute(f"BEGIN READ ONLY; {naming([WHOLE_STORE])}")
+        rows = connection.execute(_ENDS).fetchall()
+        connection.execute("COMMIT")
+        return [Noted(digest, head, bytes(chain)) for digest, head, chain in rows]
 
     @property
     def name(self) -> str:
@@ -189,13 +208,19 @@ class PostgresBackend:
         return not refusals
 
     def opened(self, connection: Any) -> None:
-        """Do nothing: the server keeps its own log, and checks it."""
+        """Open the file of the ends; the server keeps its own log, and checks it."""
+        if self.book is not None:
+            self.book.open(() if self.book.path.exists() else self.ends(connection))
 
     def committed(self, tips: Mapping[ScopeKey, Tip]) -> None:
-        """Do nothing."""
+        """Note the ends of logs on this machine, where the settings say so."""
+        if self.book is not None:
+            self.book.note({key: tip for key, tip in tips.items() if tip.head})
 
     def closed(self) -> None:
-        """Do nothing."""
+        """Close the file of the ends."""
+        if self.book is not None:
+            self.book.close()
 
     def prune_responses(self, before_us: int, most: int) -> int:
         """Delete old responses of some hundred scopes at a time.

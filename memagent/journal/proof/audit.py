@@ -229,22 +229,22 @@ def compare_tips(connection: ReadConnection, book: TipBook) -> list[str]:
     A log may have grown since its end was noted; it may not be shorter, missing, or have
     another chain hash at that place.
     """
-    noted, bad = book.read()
-    problems = [f"{bad} records of {book.path} are damaged or not signed by the key"] if bad else []
-    for end in noted.values():
-        problems += _compared(connection, end)
+    ends, problems = book.sound()
+    for end in ends:
+        problems += compare_noted(connection, end)
         if len(problems) >= _MOST_REPORTED:
             break
     if book.keyed:
         known = {digest for (digest,) in connection.execute("SELECT digest FROM scopes").fetchall()}
         problems += [
             f"a log that was never noted appeared (scope {digest[:12]})"
-            for digest in sorted(known - noted.keys())
+            for digest in sorted(known - {end.digest for end in ends})
         ]
     return problems[:_MOST_REPORTED]
 
 
-def _compared(connection: ReadConnection, end: Noted) -> list[str]:
+def compare_noted(connection: ReadConnection, end: Noted) -> list[str]:
+    """Return how a log differs from its noted end; [] when it goes on from there."""
     row = connection.execute(_END, (end.seq, end.digest)).fetchone()
     if row is None:
         return [f"a whole log of {end.seq} rows is missing (scope {end.digest[:12]})"]

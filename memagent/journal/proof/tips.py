@@ -56,8 +56,10 @@ NO_SEAL: Final = Seal()
 class TipBook:
     """The file of the ends. Used by the writer's thread alone; `read` by anybody."""
 
-    def __init__(self, path: Path, key: bytes | None = None) -> None:
+    def __init__(self, path: Path, key: bytes | None = None, *, shared: bool = False) -> None:
+        """Never shorten the file while it is `shared` with other processes."""
         self.path = path
+        self._shared = shared
         self._key = key
         self._fd: int | None = None
         self._size = 0
@@ -88,6 +90,7 @@ class TipBook:
                     else "name the file of the key as `key_file` of the store's settings"
                 )
             )
+        self.close()
         self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
         size = os.fstat(self._fd).st_size
         self._size = size - (size - _HEAD_BYTES) % _RECORD_BYTES
@@ -98,15 +101,25 @@ class TipBook:
         """Append the ends that a commit left; a failure leaves the file behind the store."""
         if self._fd is None or not tips:
             return
+        if self._shared and self._replaced():
+            with suppress(OSError, ConfigError):
+                self.open(())
         noted = (Noted(scope_digest(key), tip.head, tip.chain) for key, tip in tips.items())
         with suppress(OSError):
             self._size += os.write(self._fd, b"".join(map(self._record, noted)))
-        if self._size > self._long:
+        if self._size > self._long and not self._shared:
             latest, _ = self.read()
             self.close()
             self.rewrite(latest.values())
             self._long = max(_LONG_BYTES, 2 * self.path.stat().st_size)
             self.open(())
+
+    def _replaced(self) -> bool:
+        """Tell whether another process wrote the file anew; one that is gone stays gone."""
+        try:
+            return self._fd is None or not os.path.samestat(os.fstat(self._fd), self.path.stat())
+        except OSError:
+            return False
 
     def rewrite(self, ends: Iterable[Noted]) -> None:
         """Write the file anew with these ends."""
@@ -157,6 +170,12 @@ class TipBook:
                 elif noted.digest not in latest or latest[noted.digest].seq <= noted.seq:
                     latest[noted.digest] = noted
         return latest, bad + bool(record)
+
+    def sound(self) -> tuple[list[Noted], list[str]]:
+        """Return the highest end of each scope, and what is wrong with the file."""
+        latest, bad = self.read()
+        wrong = f"{bad} records of {self.path} are damaged or not signed by the key"
+        return list(latest.values()), [wrong] if bad else []
 
     def _record(self, noted: Noted) -> bytes:
         body = bytes.fromhex(noted.digest) + noted.seq.to_bytes(8, "big") + bytes(noted.chain)

@@ -117,10 +117,14 @@ def _still_named(state: BankState, erasure: Erasure) -> tuple[str, ...]:
 
 def _replayed(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> None:
     """Replay the rewritten journal once, so that nothing is written that cannot be read."""
+    free([_state_of(rows, changes)])
+
+
+def _state_of(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> BankState:
     state = EMPTY_STATE
     for row in rows:
         state = apply(state, row.model_copy(update={"entry": changes.get(row.seq, row.entry)}))
-    free(state)
+    return state
 
 
 def _needles(bank: MemoryBank, erasure: Erasure) -> list[bytes]:

@@ -57,6 +57,11 @@ class Jobs:
         # Jobs accepted and not started yet, since when.
         self._accepted: dict[str, float] = {}
 
+    @property
+    def at_work(self) -> int:
+        """The number of jobs that run or wait here."""
+        return len(self._tasks)
+
     async def accept_session(
         self, scope: Scope, session: Session, *, opened: Callable[[Job], object] = bool
     ) -> tuple[Job, bool]:

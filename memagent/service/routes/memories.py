@@ -36,7 +36,6 @@ from memagent.memory.care.undo import adds_items
 from memagent.memory.facade import ranked
 from memagent.memory.options import trusting
 from memagent.service.access import Call, may
-from memagent.service.routes.fast import FastRoute
 from memagent.service.routes.responses import (
     PageRequest,
     after_of,
@@ -50,7 +49,7 @@ from memagent.service.routes.responses import (
     record,
 )
 
-router = APIRouter(tags=["memories"], route_class=FastRoute)
+router = APIRouter(tags=["memories"])
 Reader = Annotated[Call, Depends(may("memory:read"))]
 Writer = Annotated[Call, Depends(may("memory:write"))]
 Deleter = Annotated[Call, Depends(may("memory:delete"))]

@@ -42,6 +42,7 @@ NAVIGATION: Final = (
     ("ask", "/ui/ask", "Ask"),
     ("overview", "/ui", "Overview"),
     ("memories", "/ui/memories", "Memories"),
+    ("review", "/ui/review", "Review"),
     ("graph", "/ui/graph", "Event graph"),
     ("turns", "/ui/turns", "Turns"),
     ("trials", "/ui/trials", "Trials"),

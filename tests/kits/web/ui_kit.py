@@ -102,6 +102,7 @@ class Stock:
             "/ui/memories/long",
             f"/ui/memories/{quote('note/with slash?', safe='')}",
             "/ui/memory?id=cat",
+            "/ui/review",
             "/ui/users",
             "/ui/jobs",
             *(f"/ui/jobs/{job}" for job in self.jobs),

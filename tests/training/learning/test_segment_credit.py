@@ -30,11 +30,11 @@ from train.rollouts.acting import (
     ActingExperience,
     MakePlayer,
     PolicyPlayer,
-    task_episodes,
 )
 from train.sampling.generation import Job, Sampled
 from train.sampling.policy import PolicyModel
 from train.sampling.small_models import word_tokenizer, words_of
+from train.settings.acting import task_episodes
 
 pytestmark = pytest.mark.torch
 SPOKEN = """let us note that the has number and then there is the of which there is so much to
@@ -190,6 +190,21 @@ async def test_every_token_of_a_play_is_in_exactly_one_segment(*, acting: bool) 
     assert step.rows == step.metrics["segments"] > 6
     assert len(tasks) == len(step.groups) and all(len(g.members) == 3 for g in step.groups)
     assert not len(made.agent.bank.state.trials), "no run leaves anything behind"
+
+
+async def test_a_full_context_ends_a_run_and_not_the_training() -> None:
+    tokenizer = talk_tokenizer()
+    policy = PolicyModel(CyclingEngine(tokenizer), tokenizer, context_tokens=96)
+    tasks: dict[str, ActingTask] = {task.name: task for task in short_talks(0, 1)}
+    made = replace(
+        experience(policy, tasks), player=lambda model: PolicyPlayer(model=model), members=2
+    )
+    step = await made.gather(task_episodes(tasks), step=0)
+    assert step.metrics["failed"] == 2.0 and step.credit.advantages
+    (run, _) = await made.played(next(iter(tasks)), key="again")
+    outcome = run.trial.outcome
+    assert outcome is not None and outcome.success is False and "holds 96" in outcome.detail
+    assert 1 <= len(run.trial.steps) < 10 and run.reward == 0.0
 
 
 def test_a_tiny_policy_is_trained_on_segments_by_the_trainer(tmp_path: Path) -> None:

@@ -26,12 +26,18 @@ from memagent.tracing.masking import Mask
 PRIVATE = (
     "ana.silva+home@example.org",
     "+351 912 345 678",
+    "+351 912 345 6781",
     "(415) 555-0133",
     "0171 2345678",
     "4111 1111 1111 1111",
     "DE89 3704 0044 0532 0130 00",
     "078-05-1120",
 )
+BESIDE = (
+    ("4111 1111 1111 1111ana@x.org", "PII-CARD-1"),
+    ("Call (415) 555-0133 or 0171@x.org.", "Call PII-PHONE-1 or PII-EMAIL-2."),
+)
+"""Personal data that touches or holds other personal data."""
 PUBLIC = (
     "I moved on 2024-05-01 at 10:30, to number 1204.",
     "The trip cost 1,200.50 euros; 4111 1111 1111 1112 is no card.",
@@ -134,3 +140,9 @@ def test_hostile_text_takes_linear_time() -> None:
                 Mask().masked(text)
             took.append(time.thread_time() - began)
         assert took[1] < 12 * max(took[0], 0.002), piece
+
+
+@pytest.mark.parametrize(("text", "masked"), BESIDE)
+def test_what_overlaps_is_masked_as_one(text: str, masked: str) -> None:
+    mask = Mask()
+    assert mask.masked(text) == masked and mask.unmasked(masked) == text

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,8 @@ from memagent.designs.working import (
 )
 from memagent.designs.working.delethink import CarryOver
 from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import TABLE_FOLDER
+from memagent.embed.wordpiece import WordPiece
 from memagent.memory.bank import MemoryBank
 from memagent.testing import FunctionModel
 
@@ -78,17 +81,28 @@ def story(turns: int) -> list[TrialStep]:
 
 
 async def worked(agent: AsyncAgent, steps: Sequence[TrialStep]) -> tuple[Trial, list[int]]:
-    """The trial after the steps, and the words of the workspace after each."""
+    """The trial after the steps, and the tokens of the workspace after each."""
     trial = (await agent.recall("open the last door")).trial
-    words: list[int] = []
+    tokens: list[int] = []
     for step in steps:
         trial = await agent.compact(trial.with_step(step))
-        words.append(workspace_of(trial).words)
-    return trial, words
+        tokens.append(sum(map(tokens_of, workspace_of(trial).prompt.split("\n"))))
+    return trial, tokens
+
+
+@lru_cache
+def pieces() -> WordPiece:
+    """The word pieces that the package ships."""
+    return WordPiece((TABLE_FOLDER / "vocab.txt").read_text("utf-8").split("\n"))
+
+
+@lru_cache(maxsize=10_000)
+def tokens_of(line: str) -> int:
+    return sum(len(pieces().pieces(word)) or 1 for word in pieces().words(line))
 
 
 def slope(values: Sequence[int]) -> float:
-    """Least squares, in words a step."""
+    """Least squares, in tokens a step."""
     middle, mean = (len(values) - 1) / 2, sum(values) / len(values)
     across = sum((at - middle) ** 2 for at in range(len(values)))
     return sum((at - middle) * (v - mean) for at, v in enumerate(values)) / across
@@ -96,17 +110,17 @@ def slope(values: Sequence[int]) -> float:
 
 @pytest.mark.parametrize("name", CONSTANT)
 async def test_the_prompt_stays_as_long_as_it_is_over_a_hundred_steps(name: str) -> None:
-    _, words = await worked(agent_with(DESIGNS[name]), story(200))
-    assert abs(slope(words[100:])) <= 1.0
-    assert max(words) <= 450
+    _, tokens = await worked(agent_with(DESIGNS[name]), story(200))
+    assert abs(slope(tokens[100:])) <= 1.0
+    assert max(tokens) <= 700
 
 
 async def test_the_history_grows_without_a_compactor_and_slower_with_notes() -> None:
     _, whole = await worked(agent_with(EXP_RAG), story(120))
     assert slope(whole) > 10
     for name in ("memo", "hi_agent"):
-        _, words = await worked(agent_with(DESIGNS[name]), story(120))
-        assert 0 < slope(words) < 0.25 * slope(whole)
+        _, tokens = await worked(agent_with(DESIGNS[name]), story(120))
+        assert 0 < slope(tokens) < 0.25 * slope(whole)
 
 
 @pytest.mark.parametrize("name", sorted(DESIGNS))

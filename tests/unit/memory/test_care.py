@@ -6,18 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+from bank_kit import propose as commit
 
 from memagent import Agent
 from memagent.core.errors import InputError, MemoryNotFound, VersionConflict
-from memagent.core.ops import Add, Delete, OpBatch, OpLimits, Update
-from memagent.core.records import Chunk, Fact, Scope, Session, SourceRef, Trust, Turn
+from memagent.core.ops import Add, OpBatch, Update
+from memagent.core.records import Fact, Scope, Session, SourceRef, Trust, Turn
 from memagent.core.reports import SourceFilter
 from memagent.embed.hashing import HashEmbedder
 from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.pages.journal_words import describe_entry
-from memagent.state.validation import validate_ops
 
 IBAN, THIEF = "Ana's account is NO93 1111.", "Ana's account is NO66 9999."
 SAID = Session(id="s1", turns=(Turn(id="t1", speaker="Ana", text="My account is NO93 1111."),))
@@ -29,20 +29,6 @@ READ = Session(
     ),
 )
 WEB = SourceFilter(speakers=frozenset({"web"}))
-
-
-async def commit(memory: Memory, session: Session, *ops: Add | Update | Delete) -> None:
-    """What a model that obeys proposes for one session, judged and written as in ingest."""
-    bank = memory.bank
-    await bank.store_session(session)
-    chunk = Chunk(
-        id=f"{session.id}#0", session_id=session.id, index=0, count=1, turns=session.turns
-    )
-    batch = validate_ops(
-        ops, visible=dict(bank.state.items.items()), limits=OpLimits(), chunk=chunk
-    )
-    source = SourceRef(session_id=session.id, chunk_index=0, chunk_count=1, turn_ids=chunk.turn_ids)
-    await bank.commit(batch, source=source)
 
 
 @pytest.fixture

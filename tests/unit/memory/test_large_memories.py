@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable
@@ -23,6 +24,7 @@ from memagent.core.snapshot import JournalRow
 from memagent.embed.hashing import HashEmbedder
 from memagent.journal.in_memory import MemoryJournal
 from memagent.memory import bank as bank_module
+from memagent.memory import log_reader
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import undo
 from memagent.memory.facade import Memory
@@ -138,6 +140,21 @@ async def test_undo_of_a_recent_commit_reads_only_the_end_of_the_log() -> None:
         await undo(bank, "c9999")
 
 
+async def test_undo_in_a_memory_of_a_few_large_commits_applies_none_of_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bank = MemoryBank(embedder=HashEmbedder(), scope=ANA, journal=MemoryJournal())
+    await Memory(bank).add_many([f"note {number}" for number in range(ENTRIES)])
+    digests = [bank.state.digest()]
+    for number in range(2):
+        await bank.commit(batch(Add(fact=fact(f"more {number}"))), source=DIRECT)
+        digests.append(bank.state.digest())
+    monkeypatch.setattr(log_reader, "applied", None)  # what replays for a look at the past
+    for before in reversed(digests[:-1]):
+        await undo(bank)
+        assert bank.state.digest() == before
+
+
 async def test_as_of_near_the_end_takes_over_the_index_and_is_kept_until_an_erasure() -> None:
     journal = Counting()
     bank = await filled(journal)
@@ -208,7 +225,23 @@ def test_a_process_that_serves_collects_its_oldest_garbage_only_when_idle(
     assert not collect_when_idle(at_work=0)
     with young_collections():
         assert gc.get_threshold()[2] > 1_000_000
+        assert not collect_when_idle(at_work=0), "it began with a collection"
+        monkeypatch.setattr("memagent.service.collector._last", float("-inf"))
         assert not collect_when_idle(at_work=1)
         assert collect_when_idle(at_work=0)
         assert not collect_when_idle(at_work=0)
     assert gc.get_threshold() == before
+
+
+def test_what_is_freed_in_a_thread_goes_in_pieces() -> None:
+    at_once: list[bool] = []
+
+    class Watched:
+        def __del__(self) -> None:
+            frame = sys._getframe().f_back
+            at_once.append(frame is None or frame.f_code.co_name != "_pieces")
+
+    owners: list[object] = [{number: Watched() for number in range(1_000)}]
+    long_work.free(owners)
+    assert not owners and len(at_once) == 1_000
+    assert sum(at_once) < 10

@@ -30,7 +30,7 @@ FREE_TEXT = [
     ("He moved there in 2016, after college", [("2016", "2016")]),
     ("He has lived there since 2016.", [("since 2016", "since 2016")]),
     ("We met in the summer of 2019 in Rome", [("summer of 2019", "summer 2019")]),
-    ("We start in August", [("August", "August 2022")]),
+    ("We start in August", [("August", "August 2023")]),
     ("We will start in August", [("August", "August 2023")]),
     (
         "It happened the week before 25 May 2023 or so",

@@ -280,13 +280,14 @@ def _ground(draft: EventDraft, session: Session, order: int) -> Event | Rejected
     if echo or not shares_content(draft.summary, turns, dialogue, said_at=said_at):
         detail = "the event repeats the prompt" if echo else "no word of it is in its turns"
         return Rejected(reason=RejectReason.UNGROUNDED, detail=detail, raw=draft.summary[:120])
+    told = (*(turn.text for turn in turns), draft.summary)
     return Event(
         id=content_id("evt", *turn_ids, draft.summary),
         summary=draft.summary,
         people=draft.people or tuple(dict.fromkeys(turn.speaker for turn in turns)),
         source_turn_ids=turn_ids,
         time_text=draft.when,
-        valid=resolve_time(draft.when, anchor=said_at) if draft.when else None,
+        valid=resolve_time(draft.when, anchor=said_at, told=told) if draft.when else None,
         said_at=said_at,
         session_id=session.id,
         order=order,

@@ -143,7 +143,7 @@ class FactReading:
             subject=draft.subject,
             speaker=turns[0].speaker if len(speakers) == 1 else None,
             source_turn_ids=tuple(turn.id for turn in turns),
-            valid=_time_of(draft, said_at),
+            valid=_time_of(draft, turns, said_at),
             said_at=said_at,
             kind=draft.kind,
             trust=lowest_trust(turn.trust for turn in turns),
@@ -172,9 +172,10 @@ def _rejected(draft: FactDraft, reason: RejectReason, detail: str) -> Rejected:
     return Rejected(reason=reason, detail=detail, raw=draft.model_dump_json()[:500])
 
 
-def _time_of(draft: FactDraft, said_at: datetime | None) -> TimeSpan | None:
+def _time_of(draft: FactDraft, turns: Sequence[Turn], said_at: datetime | None) -> TimeSpan | None:
     """Resolve the time the draft names, or else the only time its text mentions."""
-    named = resolve_time(draft.when, anchor=said_at) if draft.when else None
+    told = (*(turn.text for turn in turns), draft.text)
+    named = resolve_time(draft.when, anchor=said_at, told=told) if draft.when else None
     if named is not None:
         return named
     spans = {

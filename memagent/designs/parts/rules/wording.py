@@ -136,7 +136,7 @@ def quote_from(text: str, terms: Sequence[str], *, limit: int = 320) -> str:
 
 _PLACES = re.compile(
     r"\b(?:live|lives|living|lived|move|moved|moving|relocated|settled|based|work|works|study|studies"
-    r"|born|grew\s+up|went|go|travel(?:led|ed)?|flew|stay(?:ed|ing)?)\b[^.?!,;]{0,200}?\s(?:in|to|at|near)\s+"
+    r"|born|grew\s+up|went|go|travel(?:led|ed)?|flew|stay(?:ed|ing)?)\b[^.?!,;]{0,80}?\s(?:in|to|at|near)\s+"
     r"((?:the\s+)?[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*)"
 )
 _COUNTS = re.compile(

@@ -1,0 +1,1 @@
+"""Runs whose tasks are acted in: their task, and demonstrations before any comparison."""

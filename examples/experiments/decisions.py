@@ -138,13 +138,16 @@ def _say(line: str) -> None:
 
 
 def summary_of(rows: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
-    """Return means over seeds by arm, and differences paired by seed, with intervals."""
+    """Return means by arm over the complete seeds, and paired differences, with intervals."""
     from train.run.evaluation import bootstrap
 
     def interval(values: Sequence[float]) -> dict[str, Any]:
         edges = [round(edge, 4) for edge in bootstrap(values)]
         return {"mean": round(fmean(values), 4), "interval": edges}
 
+    seeds = {row["seed"] for row in rows}
+    whole = {one for one in seeds if len({r["arm"] for r in rows if r["seed"] == one}) == len(ARMS)}
+    rows = [row for row in rows if row["seed"] in whole]
     last = {(row["arm"], row["seed"]): row["last"] for row in rows}
     arms: dict[str, Any] = {}
     for arm in ARMS:

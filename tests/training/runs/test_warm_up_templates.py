@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ def _noted(
             folder=folder,
             plan=WarmUpPlan(epochs=1, batch_rows=2, by_role=False),
         )
+    [logged, *_] = (folder / "run" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(logged)["logs"]["loss"] > 0  # how the start went can be read later
     return noted, figures
 
 

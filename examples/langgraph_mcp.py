@@ -12,10 +12,13 @@ from shop_agent import choose
 from environments.acting.task import ActingTask, open_tasks
 
 
-class State(TypedDict, total=False):
+class Asked(TypedDict):
+    task: ActingTask
+
+
+class State(Asked):
     """One task on its way through the graph."""
 
-    task: ActingTask
     recalled: dict[str, Any]
     outcome: dict[str, Any]
 
@@ -24,11 +27,11 @@ SERVER = ["-m", "memagent.cli.app", "mcp", "--design", "exp_rag", "--path"]
 
 
 async def shop(mcp: Client, count: int) -> list[bool]:
-    async def recall(state: State) -> State:
+    async def recall(state: State) -> dict[str, Any]:
         shown = await mcp.call_tool("recall", {"task": state["task"].text, "k": 40})
         return {"recalled": shown.structured_content or {}}
 
-    async def act(state: State) -> State:
+    async def act(state: State) -> dict[str, Any]:
         task, memories, steps = state["task"], state["recalled"]["memories"], list[Any]()
         cases, seen = [(case["text"], case["tags"]) for case in memories], task.reset(0)
         while not seen.done:
@@ -41,7 +44,7 @@ async def shop(mcp: Client, count: int) -> list[bool]:
         trial_id = state["recalled"]["trial_id"]
         await mcp.call_tool("report", {"trial_id": trial_id, **state["outcome"]})
 
-    graph = StateGraph(State).add_sequence([recall, act, report])
+    graph = StateGraph(State, input_schema=Asked).add_sequence([recall, act, report])
     agent = graph.set_entry_point("recall").compile()
     tasks = open_tasks("tiny_shop", seed=1, count=count)
     return [(await agent.ainvoke({"task": task}))["outcome"]["success"] for task in tasks]

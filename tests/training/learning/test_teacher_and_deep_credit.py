@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import NormalDist, fmean, pstdev
 
@@ -49,12 +50,12 @@ def _by_parts(parts: list[dict[str, float]]) -> ScoredGroup:
 
 def _by_hand(parts: list[dict[str, float]], weights: dict[str, float], shrink: float) -> np.ndarray:
     """The formula once more, with numpy: ranks by comparison, the root by SVD."""
-    columns = []
+    columns: list[np.ndarray] = []
     for name in weights:
         values = np.array([some[name] for some in parts])
         below = (values[:, None] > values[None, :]).sum(1)
         alike = (values[:, None] == values[None, :]).sum(1)
-        quantiles = [NormalDist().inv_cdf(at) for at in (below + alike / 2) / len(values)]
+        quantiles = np.array([NormalDist().inv_cdf(at) for at in (below + alike / 2) / len(values)])
         columns.append((quantiles - np.mean(quantiles)) / (np.std(quantiles, ddof=1) + 1e-6))
     scores = np.stack(columns, 1)
     seen = (1 - shrink) * np.cov(scores.T) + shrink * np.eye(len(weights))
@@ -246,7 +247,7 @@ async def test_the_teacher_s_prompts_hold_the_hints_and_what_is_learned_from_doe
     )
     experience.collector.hints = lambda episode, place: [f"ana lives in {place}"]
 
-    def logps(traces: dict[str, TokenTrace], roles: dict[str, Role]) -> dict[str, list[float]]:
+    def logps(traces: Mapping[str, TokenTrace], _: object) -> dict[str, list[float]]:
         seen.update({key: tokenizer.decode(trace.prompt_ids) for key, trace in traces.items()})
         return {key: [value + 1.0 for value in trace.logprobs] for key, trace in traces.items()}
 

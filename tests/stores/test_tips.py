@@ -6,6 +6,7 @@ import asyncio
 import random
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from memagent.core.errors import ConfigError, StoreCorrupt
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
+from memagent.journal.proof.audit import audit_erased
 from memagent.journal.proof.tips import NO_SEAL, Seal
-from memagent.journal.rows import first_chain, next_chain, scope_digest
+from memagent.journal.rows import first_chain, next_chain, scope_digest, scope_key
+from memagent.journal.sqlite.engine import connect_for_reading
 from memagent.journal.sqlite.journal import SqlJournal, seal_store
 from memagent.testing.journal_kit import read_all
 
@@ -160,7 +163,23 @@ def test_a_log_that_nobody_noted_is_told_with_a_key(tmp_path: Path) -> None:
 
     asyncio.run(forge())
     shutil.copy(copy, path.with_name("j.db.tips"))
-    assert "a log that was never noted appeared" in problems(path, seal)
+    stranger = scope_digest(scope_key(Scope(user_id="mallory")))
+    assert problems(path, seal) == f"a log that was never noted appeared (scope {stranger[:12]})"
+
+
+def test_an_audit_names_the_first_row_that_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    made(path)
+    ann = scope_digest(scope_key(ANN))
+    with closing(connect_for_reading(path)) as connection:
+        assert audit_erased(connection, "f" * 64) == [f"seq 0: the scope {'f' * 12} is gone"]
+        nameless = "seq 0: the scope's row has another name than its digest"
+        assert audit_erased(connection, ann) == [nameless], "a user who was not erased"
+    for head, first in ((4, 5), (9, 7)):
+        changed(path, ("UPDATE scopes SET head = ? WHERE user_id = 'ann'", (head,)))
+        with SqlJournal(path, read_only=True) as journal:
+            wrong = f"seq {first}: the log ends at 6, its tip says {head}"
+            assert wrong in journal.verify(ANN)
 
 
 def test_the_key_is_needed_to_write_but_not_to_read(tmp_path: Path) -> None:

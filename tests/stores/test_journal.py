@@ -192,6 +192,12 @@ async def test_an_entry_that_could_not_be_replayed_is_refused(place: str, entry:
         await journal.append(ANN, stats("fine"), expect=0)
 
 
+async def test_words_like_the_numbers_that_json_lacks_are_kept(place: str) -> None:
+    with journal_at(place) as journal:
+        await journal.append(ANN, stats("NaN, -Infinity"), expect=0)
+        assert [row.entry for row in await read_all(journal, ANN)] == [stats("NaN, -Infinity")]
+
+
 @pytest.mark.parametrize("kind", ["memory", "kept"])
 async def test_time_never_runs_backwards_within_a_log(place: str, kind: str) -> None:
     noon = datetime(2024, 3, 31, 12, 0, 0, 1, tzinfo=UTC)

@@ -167,6 +167,24 @@ def test_a_log_that_nobody_noted_is_told_with_a_key(tmp_path: Path) -> None:
     assert problems(path, seal) == f"a log that was never noted appeared (scope {stranger[:12]})"
 
 
+def test_at_most_twenty_losses_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+
+    async def fill() -> None:
+        with SqlJournal(path) as journal:
+            for number in range(30):
+                await journal.append(Scope(user_id=f"user {number:02}"), said(0), expect=0)
+
+    asyncio.run(fill())
+    changed(path, ("UPDATE scopes SET chain = zeroblob(32), head = 0", ()))
+    with SqlJournal(path, read_only=True) as journal:
+        told = journal.compare_tips()
+    assert len(told) == 20
+    assert set(told) <= {
+        f"the log of 'user {number:02}' ends at 0; 1 rows were written" for number in range(30)
+    }
+
+
 def test_an_audit_names_the_first_row_that_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     made(path)
@@ -180,6 +198,12 @@ def test_an_audit_names_the_first_row_that_is_wrong(tmp_path: Path) -> None:
         with SqlJournal(path, read_only=True) as journal:
             wrong = f"seq {first}: the log ends at 6, its tip says {head}"
             assert wrong in journal.verify(ANN)
+    for change in ("chain = zeroblob(32)", "recorded_us = recorded_us + 1"):
+        forged = tmp_path / f"{change[:5]}.db"
+        made(forged)
+        changed(forged, (f"UPDATE scopes SET {change} WHERE user_id = 'ann'", ()))
+        with SqlJournal(forged, read_only=True) as journal:
+            assert "seq 6: the tip does not match the last header" in journal.verify(ANN)
 
 
 def test_the_key_is_needed_to_write_but_not_to_read(tmp_path: Path) -> None:

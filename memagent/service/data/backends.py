@@ -95,6 +95,14 @@ class SqliteTables:
     def scrub_responses(self) -> None:
         """Do nothing: responses are not stored here."""
 
+    def close(self) -> None:
+        """Close the connections, when the transaction of another thread has ended.
+
+        A database in memory has one connection; SQLite would crash if it were closed in use.
+        """
+        with self._lock:
+            self.engine.dispose()
+
 
 class PostgresTables:
     """The tables on a PostgreSQL server."""
@@ -154,6 +162,10 @@ class PostgresTables:
                 driver.execute(f"VACUUM ({how}) service_responses")
             except self._backend.driver_error as exc:
                 raise self.error(exc, "scrubbing") from exc
+
+    def close(self) -> None:
+        """Close the connections; one in use closes when it comes back."""
+        self.engine.dispose()
 
 
 def _set_pragmas(connection: Any, _: object) -> None:

@@ -49,8 +49,8 @@ class ServiceDatabase:
             raise
 
     def close(self) -> None:
-        """Close the connections."""
-        self._backend.engine.dispose()
+        """Close the connections; a transaction of another thread ends first."""
+        self._backend.close()
 
     def run(
         self, work: Callable[[Connection], T], *, owners: Sequence[str] = (), durable: bool = True

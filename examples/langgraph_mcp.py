@@ -12,13 +12,8 @@ from shop_agent import choose
 from environments.acting.task import ActingTask, open_tasks
 
 
-class Asked(TypedDict):
+class State(TypedDict):
     task: ActingTask
-
-
-class State(Asked):
-    """One task on its way through the graph."""
-
     recalled: dict[str, Any]
     outcome: dict[str, Any]
 
@@ -44,10 +39,11 @@ async def shop(mcp: Client, count: int) -> list[bool]:
         trial_id = state["recalled"]["trial_id"]
         await mcp.call_tool("report", {"trial_id": trial_id, **state["outcome"]})
 
-    graph = StateGraph(State, input_schema=Asked).add_sequence([recall, act, report])
-    agent = graph.set_entry_point("recall").compile()
+    graph = StateGraph(State).add_sequence([recall, act, report]).set_entry_point("recall")
+    agent = graph.compile()
     tasks = open_tasks("tiny_shop", seed=1, count=count)
-    return [(await agent.ainvoke({"task": task}))["outcome"]["success"] for task in tasks]
+    ends = [await agent.ainvoke(State(task=task, recalled={}, outcome={})) for task in tasks]
+    return [end["outcome"]["success"] for end in ends]
 
 
 async def main() -> None:

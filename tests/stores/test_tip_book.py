@@ -12,7 +12,7 @@ from memagent.core.errors import ConfigError, StoreReadOnly
 from memagent.core.records import Scope
 from memagent.journal.backend import Tip
 from memagent.journal.proof.tips import Noted, TipBook, read_key
-from memagent.journal.rows import scope_digest, scope_key
+from memagent.journal.rows import ScopeKey, scope_digest, scope_key
 
 HEAD, RECORD = 23, 104
 ANN, BOB = (scope_key(Scope(user_id=name)) for name in ("ann", "bob"))
@@ -22,7 +22,7 @@ def tip(head: int) -> Tip:
     return Tip(scope_id=1, head=head, chain=bytes([head % 256]) * 32, recorded_us=0)
 
 
-def noted(key: tuple[str, ...], head: int) -> Noted:
+def noted(key: ScopeKey, head: int) -> Noted:
     return Noted(scope_digest(key), head, tip(head).chain)
 
 
@@ -136,7 +136,7 @@ def test_a_file_of_many_users_is_not_made_short_at_every_note(
     """It is made short when it is twice what it was when that was done last."""
     monkeypatch.setattr("memagent.journal.proof.tips._LONG_BYTES", HEAD)
     book = begun(tmp_path / "tips")
-    everybody: Mapping[tuple[str, ...], Tip] = {
+    everybody: Mapping[ScopeKey, Tip] = {
         scope_key(Scope(user_id=f"user {number}")): tip(1) for number in range(10)
     }
     book.note(everybody)

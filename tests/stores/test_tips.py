@@ -167,6 +167,26 @@ def test_a_log_that_nobody_noted_is_told_with_a_key(tmp_path: Path) -> None:
     assert problems(path, seal) == f"a log that was never noted appeared (scope {stranger[:12]})"
 
 
+@pytest.mark.parametrize("rows", [255, 256, 257, 600])
+def test_a_long_log_is_audited_to_its_end(tmp_path: Path, rows: int) -> None:
+    path = tmp_path / "j.db"
+
+    async def fill() -> None:
+        with SqlJournal(path) as journal:
+            await journal.append_many(ANN, [said(number) for number in range(rows)], expect=0)
+
+    asyncio.run(fill())
+    with SqlJournal(path, read_only=True) as journal:
+        assert journal.verify(ANN) == []
+    changed(path, ("UPDATE journal SET kind = 'reset' WHERE seq = ?", (rows,)))
+    changed(path, ("DELETE FROM journal WHERE seq = 3", ()))
+    with SqlJournal(path, read_only=True) as journal:
+        told = journal.verify(ANN)
+    assert "seq 4: expected 3 here: the log has a gap" in told
+    assert "seq 3: a payload without a header" in told
+    assert any(line.startswith(f"seq {rows}: ") for line in told)
+
+
 def test_at_most_twenty_losses_are_told(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
 

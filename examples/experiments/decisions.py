@@ -24,6 +24,8 @@ from statistics import fmean
 from time import monotonic, process_time
 from typing import Any
 
+from arms import WORLD as SMALL_WORLD
+
 MEASURES = ("facts_as_of", "facts", "f1", "overwritten", "memory_share", "add", "update", "delete")
 """The first one is the measure that was declared."""
 ARMS: dict[str, dict[str, Any]] = {
@@ -44,18 +46,7 @@ CONTRASTS = (
     ("session", "random_reward"),
     ("session_logo", "shuffled"),
 )
-WORLD: dict[str, Any] = {
-    "level": "tiny",
-    "only": ["lives_in", "works_as", "likes", "has"],
-    "friends": 0,
-    "turns": 4,
-    "facts": 3.0,
-    "overwrite": 0.5,
-    "interference": 0.3,
-    "asks": ["now", "who"],
-    "probes": 64,
-    "episodes": 200,
-}
+WORLD = SMALL_WORLD | {"facts": 3.0, "overwrite": 0.5, "episodes": 200}
 TRAINER: dict[str, Any] = {
     "num_generations": 8,
     "per_device_train_batch_size": 2,
@@ -128,9 +119,13 @@ def tested(plan: Any, name: str, args: argparse.Namespace) -> dict[str, float]:
 
 def _started(plan: Any, args: argparse.Namespace) -> dict[str, float] | None:
     """Return the figures of the start, where another arm of the seed has measured them."""
+    return next((row["start"] for row in _rows(args) if row["seed"] == plan.seed), None)
+
+
+def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the figures of all runs that are finished."""
     kept = args.out / "runs.jsonl"
-    rows = [json.loads(line) for line in kept.open(encoding="utf-8")] if kept.exists() else []
-    return next((row["start"] for row in rows if row["seed"] == plan.seed), None)
+    return [json.loads(line) for line in kept.open(encoding="utf-8")] if kept.exists() else []
 
 
 def _say(line: str) -> None:
@@ -216,8 +211,7 @@ def main() -> None:
     flags.add_argument("--minutes", type=float, default=9.0, help="begin no run after so long")
     flags.add_argument("--summary", type=Path, help="write the summary there as JSON")
     args = flags.parse_args()
-    kept = args.out / "runs.jsonl"
-    rows = [json.loads(line) for line in kept.open(encoding="utf-8")] if kept.exists() else []
+    rows = _rows(args)
     if args.summary:
         found = summary_of(rows, args)
         args.summary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -148,7 +148,6 @@ class Experience:
     """Reads the entropies of a step's tokens, for estimators that ask; set by the trainer."""
     read_logps: EntropyReader | None = None
     """Reads log-probabilities, for a teacher's."""
-    _read: dict[int, TokenValues] = field(default_factory=dict[int, TokenValues])
 
     @property
     def policy(self) -> PolicyModel:
@@ -171,7 +170,7 @@ class Experience:
         }
         sampled = Sampled(
             traces=traces,
-            entropies=partial(self._entropies, batch, traces),
+            entropies=lru_cache(partial(self._entropies, batch, traces)),
             taught=lru_cache(partial(self._taught, batch, traces)),
         )
         groups = [replace(group, sampled=sampled) for group in batch.all]
@@ -203,15 +202,10 @@ class Experience:
         )
 
     def _entropies(self, batch: GroupBatch, traces: Mapping[str, TokenTrace]) -> TokenValues:
-        """Return the policy's entropies of a step, read once; {} without a reader."""
+        """Return the policy's entropies of a step; {} without a reader."""
         if self.read_entropies is None:
             return {}
-        if id(batch) not in self._read:
-            self._read.clear()
-            self._read[id(batch)] = self.read_entropies(
-                traces, {key: batch.calls[key].role for key in traces}
-            )
-        return self._read[id(batch)]
+        return self.read_entropies(traces, {key: batch.calls[key].role for key in traces})
 
     def _taught(self, batch: GroupBatch, traces: Mapping[str, TokenTrace]) -> TokenValues:
         """Return what the teacher thinks of a step's tokens; {} where there is none."""

@@ -36,7 +36,7 @@ from memagent.journal.backend import (
 from memagent.journal.migrations.making import begin_with
 from memagent.journal.postgres import engine as postgres_engine
 from memagent.journal.postgres.pool import OPEN_POOLS, PostgresReaders, last_result, naming
-from memagent.journal.proof.tips import Noted, TipBook
+from memagent.journal.proof.tips import Noted, TipBook, ends_of
 from memagent.journal.rows import ScopeKey, first_chain, scope_digest
 from memagent.journal.statements import ERASURE_KEY, POSTGRES, Statements
 
@@ -50,7 +50,6 @@ SCHEMA_LOCK: Final = 0x6D656D6167656E74
 _WORDS: Final = "payloads, idempotency, scopes"
 _WAIT_FOR_CONNECTION_S: Final = 10.0
 _PRUNED_AT_ONCE: Final = 500
-_ENDS: Final = "SELECT digest, head, chain FROM scopes WHERE head > 0"
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,9 @@ class PostgresBackend:
     def ends(self, connection: Any) -> list[Noted]:
         """Return where all logs end now."""
         connection.execute(f"BEGIN READ ONLY; {naming([WHOLE_STORE])}")
-        rows = connection.execute(_ENDS).fetchall()
+        ends = ends_of(connection)
         connection.execute("COMMIT")
-        return [Noted(digest, head, bytes(chain)) for digest, head, chain in rows]
+        return ends
 
     @property
     def name(self) -> str:

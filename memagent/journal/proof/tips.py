@@ -20,7 +20,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from memagent.core.errors import ConfigError, StoreReadOnly
 from memagent.journal.backend import Tip
@@ -40,6 +40,12 @@ class Noted(NamedTuple):
     digest: str
     seq: int
     chain: bytes
+
+
+def ends_of(connection: Any) -> list[Noted]:
+    """Return where all logs of a database end now."""
+    rows = connection.execute("SELECT digest, head, chain FROM scopes WHERE head > 0").fetchall()
+    return [Noted(digest, head, bytes(chain)) for digest, head, chain in rows]
 
 
 class Seal(NamedTuple):

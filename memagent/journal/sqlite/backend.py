@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memagent.core.errors import InputError, StoreError
 from memagent.journal.backend import COUNT_RESPONSES, DriverCursor, Tip, corrupt, oldest_kept
-from memagent.journal.proof.tips import Noted, TipBook
+from memagent.journal.proof.tips import TipBook, ends_of
 from memagent.journal.rows import ScopeKey, scope_digest
 from memagent.journal.sqlite import engine as sqlite_engine
 from memagent.journal.sqlite.engine import Synchronous
@@ -36,7 +36,6 @@ _CHAIN_AT: Final = (
     "SELECT journal.chain FROM journal JOIN scopes ON scopes.id = journal.scope_id "
     "WHERE scopes.digest = ? AND journal.seq = ?"
 )
-ENDS: Final = "SELECT digest, head, chain FROM scopes WHERE head > 0"
 """The ends of all logs: (digest of the scope, sequence, chain hash)."""
 _PRUNE: Final = (
     "DELETE FROM idempotency WHERE (scope_id, key) IN "
@@ -164,8 +163,7 @@ class SqliteBackend:
                     f"row {last.seq} of a log that ends before it or was changed (to go on "
                     "with what is there, run  memagent doctor --seal)",
                 )
-        ends = connection.execute(ENDS) if not self.book.path.exists() else ()
-        self.book.open(Noted(*end) for end in ends)
+        self.book.open(() if self.book.path.exists() else ends_of(connection))
 
     def committed(self, tips: Mapping[ScopeKey, Tip]) -> None:
         """Note the ends of logs beside the store."""

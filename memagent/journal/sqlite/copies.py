@@ -18,8 +18,7 @@ from typing import Final
 from memagent.core.errors import InputError, StoreError
 from memagent.core.records import Record, Text
 from memagent.journal.file_lock import FileLock
-from memagent.journal.proof.tips import NO_SEAL, Noted, Seal, TipBook
-from memagent.journal.sqlite.backend import ENDS
+from memagent.journal.proof.tips import NO_SEAL, Seal, TipBook, ends_of
 from memagent.journal.sqlite.engine import connect_for_reading, store_error
 from memagent.journal.sqlite.journal import SqlJournal
 
@@ -138,7 +137,7 @@ def _copy(source: Path, target: Path) -> None:
 
 def _note(path: Path, seal: Seal) -> None:
     with closing(connect_for_reading(path)) as connection:
-        ends = [Noted(*end) for end in connection.execute(ENDS)]
+        ends = ends_of(connection)
     TipBook(seal.tips or path.with_name(f"{path.name}.tips"), seal.key).rewrite(ends)
 
 

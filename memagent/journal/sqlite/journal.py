@@ -20,9 +20,9 @@ from memagent.core.errors import ConfigError, StoreError
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.file_lock import FileLock
 from memagent.journal.proof.audit import compare_tips
-from memagent.journal.proof.tips import NO_SEAL, Noted, Seal
+from memagent.journal.proof.tips import NO_SEAL, Seal, ends_of
 from memagent.journal.rows import system_clock
-from memagent.journal.sqlite.backend import ENDS, SqliteBackend
+from memagent.journal.sqlite.backend import SqliteBackend
 from memagent.journal.sqlite.engine import (
     Synchronous,
     connect_for_reading,
@@ -116,7 +116,7 @@ def seal_store(path: Path, seal: Seal) -> int:
     try:
         backend = SqliteBackend(path, tips=seal.tips, key=seal.key)
         with closing(connect_for_reading(path)) as connection:
-            ends = [Noted(*end) for end in connection.execute(ENDS)]
+            ends = ends_of(connection)
         backend.book.rewrite(ends)
         return len(ends)
     finally:

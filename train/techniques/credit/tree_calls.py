@@ -13,8 +13,10 @@ Shapes: G members of a group, C tokens of a reply.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from memagent.core.exchange import TokenTrace
 from train.credit.groups import TokenValues
 from train.credit.scored import ScoredGroup
 
@@ -24,7 +26,8 @@ Node = tuple[tuple[int, ...], ...]
 
 def tree_calls(group: ScoredGroup) -> list[TokenValues]:
     """Return for each member the advantages (C,) of its replies, by response id."""
-    paths = [_path(group, place) for place in range(len(group))]
+    traces = group.traces
+    paths = [_path(member.response_ids, traces) for member in group.members]
     rewards: defaultdict[Node, list[float]] = defaultdict(list)
     for path, reward in zip(paths, group, strict=True):
         for _, node in path:
@@ -37,12 +40,12 @@ def tree_calls(group: ScoredGroup) -> list[TokenValues]:
     ]
 
 
-def _path(group: ScoredGroup, place: int) -> list[tuple[str, Node]]:
-    """Return the member's responses with the node that each reached."""
+def _path(response_ids: Sequence[str], traces: Mapping[str, TokenTrace]) -> list[tuple[str, Node]]:
+    """Return a member's responses with the node that each reached."""
     path: list[tuple[str, Node]] = []
     node: Node = ()
-    for key in group.members[place].response_ids:
-        trace = group.traces.get(key)
+    for key in response_ids:
+        trace = traces.get(key)
         if trace is not None:
             node = (*node, tuple(trace.prompt_ids), tuple(trace.completion_ids))
             path.append((key, node))

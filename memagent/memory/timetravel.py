@@ -19,6 +19,7 @@ from memagent.core.snapshot import (
     AppliedOp,
     Commit,
     Entry,
+    GraphContent,
     GraphDelta,
     HistoryEntry,
     ItemChange,
@@ -30,8 +31,15 @@ from memagent.core.snapshot import (
 )
 from memagent.memory.bank import MemoryBank
 from memagent.memory.log_reader import no_rows
-from memagent.state.adjacency import graph_delta_between, item_node
+from memagent.state.adjacency import (
+    GraphState,
+    edges_between,
+    graph_delta_between,
+    graph_of,
+    item_node,
+)
 from memagent.state.fold import BankState, apply, changed_items
+from memagent.state.tables import unshared
 from memagent.state.versions import began
 
 # -- history ---------------------------------------------------------------------------
@@ -128,16 +136,20 @@ async def restore_snapshot(bank: MemoryBank, snapshot: MemorySnapshot) -> None:
 
 def restoring_entry(state: BankState, target: BankState) -> Restored:
     """Return the entry that turns one state into another."""
+    names = {*unshared(state.items, target.items), *unshared(state.archive, target.archive)}
     gone = [
         ItemChange(id=item_id, after=None, archive=())
-        for item_id in sorted(state.items)
+        for item_id in sorted(names)
         if item_id not in target.items
     ]
     changed = [
-        ItemChange(id=item.id, after=item, archive=target.archive.get(item.id, ()))
-        for item in sorted(target.items.values(), key=lambda item: item.id)
-        if state.items.get(item.id) != item
-        or state.archive.get(item.id, ()) != target.archive.get(item.id, ())
+        ItemChange(id=item_id, after=item, archive=target.archive.get(item_id, ()))
+        for item_id in sorted(names)
+        if (item := target.items.get(item_id)) is not None
+        and (
+            state.items.get(item_id) != item
+            or state.archive.get(item_id, ()) != target.archive.get(item_id, ())
+        )
     ]
     return Restored(
         digest=target.digest(),
@@ -164,7 +176,7 @@ def restoring_entry(state: BankState, target: BankState) -> Restored:
 
 
 def _differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
-    return sorted(key for key in {*a, *b} if a.get(key) != b.get(key))
+    return [key for key in unshared(a, b) if a.get(key) != b.get(key)]
 
 
 # -- as of -----------------------------------------------------------------------------
@@ -293,16 +305,23 @@ def _filtered(
 
 def diff(before: MemorySnapshot, after: MemorySnapshot) -> SnapshotDiff:
     """Return the changes between two snapshots, items in order of id."""
-    old = {item.id: item for item in before.items.values() if item.active}
-    new = {item.id: item for item in after.items.values() if item.active}
-    old_edges = {(e.source, e.target, e.key): e for e in before.graph.all_edges()}
-    new_edges = {(e.source, e.target, e.key): e for e in after.graph.all_edges()}
+    names = unshared(before.items, after.items)
+    old = {key: item for key in names if (item := before.items.get(key)) and item.active}
+    new = {key: item for key in names if (item := after.items.get(key)) and item.active}
+    edges = list(edges_between(_as_state(before.graph), _as_state(after.graph)))
     return SnapshotDiff(
-        added=tuple(new[key] for key in sorted(new.keys() - old.keys())),
-        removed=tuple(old[key] for key in sorted(old.keys() - new.keys())),
+        added=tuple(item for key, item in new.items() if key not in old),
+        removed=tuple(item for key, item in old.items() if key not in new),
         changed=tuple(
-            (old[key], new[key]) for key in sorted(old.keys() & new.keys()) if old[key] != new[key]
+            (old[key], item) for key, item in new.items() if key in old and old[key] != item
         ),
-        edges_added=tuple(new_edges[key] for key in sorted(new_edges.keys() - old_edges.keys())),
-        edges_removed=tuple(old_edges[key] for key in sorted(old_edges.keys() - new_edges.keys())),
+        edges_added=tuple(now for was, now in edges if was is None and now is not None),
+        edges_removed=tuple(was for was, now in edges if was is not None and now is None),
     )
+
+
+def _as_state(graph: GraphContent) -> GraphState:
+    """Return the graph of a snapshot, also of one that was read from a file."""
+    if isinstance(graph, GraphState):
+        return graph
+    return graph_of(graph.all_nodes(), graph.all_edges())

@@ -18,6 +18,7 @@ from rpds import HashTrieMap
 from memagent.core.errors import StoreError
 from memagent.core.records import Event, EventEdge, MemoryItem, NodeKind, Relation
 from memagent.core.snapshot import GraphDelta, add_hash, edge_hash, node_hash, sub_hash
+from memagent.state.tables import pairs, unshared
 
 
 class NodeData(TypedDict):
@@ -43,6 +44,7 @@ Path = tuple[tuple[str, Relation, bool], ...]
 
 
 _NO_NEIGHBOURS: HashTrieMap[str, Keyed] = HashTrieMap()
+_NO_EDGES: Keyed = HashTrieMap()
 HUB = 256
 """Neighbours above which a node is not walked through."""
 
@@ -77,12 +79,13 @@ class GraphState:
 
     def all_nodes(self) -> Iterator[Event]:
         """Yield every node, in no particular order."""
-        return (data["event"] for data in self.nodes.values())
+        return (data["event"] for _, data in pairs(self.nodes))
 
     def all_edges(self) -> Iterator[EventEdge]:
         """Yield every edge, in no particular order."""
-        keyed = (keyed for targets in self.succ.values() for keyed in targets.values())
-        return (data["edge"] for edges in keyed for data in edges.values())
+        sources = (targets for _, targets in pairs(self.succ) if len(targets))
+        keyed = (keyed for targets in sources for _, keyed in pairs(targets))
+        return (data["edge"] for edges in keyed for _, data in pairs(edges))
 
     def edges_of(self, node_id: str) -> Iterator[tuple[str, EventEdge, bool]]:
         """Yield (other end, edge, leaving?) for every edge at a node."""
@@ -226,16 +229,32 @@ def _without_node(graph: GraphState, node_id: str) -> GraphState:
     )
 
 
+def edges_between(
+    before: GraphState, after: GraphState
+) -> Iterator[tuple[EventEdge | None, EventEdge | None]]:
+    """Yield (edge before, edge after) of every edge that differs, by source, target and key."""
+    for source in unshared(before.succ, after.succ):
+        old, new = (graph.succ.get(source, _NO_NEIGHBOURS) for graph in (before, after))
+        for target in unshared(old, new):
+            was, now = (side.get(target, _NO_EDGES) for side in (old, new))
+            for key in unshared(was, now):
+                pair = before.edge(source, target, key), after.edge(source, target, key)
+                if pair[0] != pair[1]:
+                    yield pair
+
+
 def graph_delta_between(before: GraphState, after: GraphState) -> GraphDelta:
     """Return the delta that turns one graph into the other."""
+    names = unshared(before.nodes, after.nodes)
+    edges = list(edges_between(before, after))
     return GraphDelta(
-        nodes=tuple(node for node in after.all_nodes() if before.node(node.id) != node),
-        edges=tuple(e for e in after.all_edges() if before.edge(e.source, e.target, e.key) != e),
-        removed_nodes=tuple(node.id for node in before.all_nodes() if node.id not in after.nodes),
+        nodes=tuple(
+            node for name in names if (node := after.node(name)) and node != before.node(name)
+        ),
+        edges=tuple(new for _, new in edges if new is not None),
+        removed_nodes=tuple(name for name in names if name not in after.nodes),
         removed_edges=tuple(
-            (e.source, e.target, e.key)
-            for e in before.all_edges()
-            if after.edge(e.source, e.target, e.key) is None
+            (old.source, old.target, old.key) for old, new in edges if old and new is None
         ),
     )
 

@@ -36,13 +36,13 @@ class ExpiredIds(AbstractSet[str]):
     def __len__(self) -> int:
         if self._now is None or not len(self._state.expiring):
             return 0
-        return self._state.by_expiry().rank((self._now + _NEXT, ""))
+        return self._state.orders.by_expiry(self._state).rank((self._now + _NEXT, ""))
 
     def __iter__(self) -> Iterator[str]:
         now = self._now
         if now is None or not len(self._state.expiring):
             return iter(())
-        ended = takewhile(lambda key: key[0] <= now, self._state.by_expiry())
+        ended = takewhile(lambda key: key[0] <= now, self._state.orders.by_expiry(self._state))
         return (item_id for _, item_id in ended)
 
     def __hash__(self) -> int:
@@ -77,7 +77,7 @@ class Expiry:
         first, last = self.now, self.now
         if before.now is not None:
             first, last = min(before.now, self.now), max(before.now, self.now)
-        keys = self.state.by_expiry()
+        keys = self.state.orders.by_expiry(self.state)
         later = iter(keys) if before.now is None else keys.since((first + _NEXT, ""))
         return [item_id for _, item_id in takewhile(lambda key: key[0] <= last, later)]
 

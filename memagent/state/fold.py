@@ -40,8 +40,9 @@ from memagent.core.snapshot import (
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.adjacency import GraphState
-from memagent.state.orders import AgeKey, ChangeKey, ExpiryKey, Orders, Tables
+from memagent.state.orders import Orders, Tables
 from memagent.state.sorted_set import SortedSet
+from memagent.state.tables import pairs
 from memagent.state.trials import trials_after
 
 Mark = tuple[float, float, str]
@@ -109,24 +110,12 @@ class BankState:
 
     def active(self) -> Iterator[MemoryItem]:
         """Yield the items that are not deleted, in no particular order."""
-        return (item for item in self.items.values() if item.active)
+        return (item for _, item in pairs(self.items) if item.active)
 
     def versions(self, item_id: str) -> tuple[MemoryItem, ...]:
         """Return every readable version of an item, oldest first; () when unknown."""
         item = self.items.get(item_id)
         return () if item is None else (*self.archive.get(item_id, ()), item)
-
-    def by_age(self) -> SortedSet[AgeKey]:
-        """Return the keys of all items, tombstones included, oldest said first."""
-        return self.orders.by_age(self)
-
-    def by_change(self) -> SortedSet[ChangeKey]:
-        """Return the keys of all items, tombstones included, last changed first."""
-        return self.orders.by_change(self)
-
-    def by_expiry(self) -> SortedSet[ExpiryKey]:
-        """Return the keys of the items that ever expire, the next to expire first."""
-        return self.orders.by_expiry(self)
 
 
 EMPTY_STATE = BankState()
@@ -157,7 +146,8 @@ def apply(state: BankState, row: JournalRow) -> BankState:
         case TurnsAdded():
             return replace(_with_turns(state, entry), seq=seq)
         case GraphDelta():
-            return replace(state, graph=state.graph.apply(entry), seq=seq)
+            graph, orders = _with_graph(state, state.orders, entry)
+            return replace(state, graph=graph, orders=orders, seq=seq)
         case StatsDelta():
             return replace(_with_stats(state, entry.updates), seq=seq)
         case TrialStarted(trial=trial):
@@ -266,9 +256,10 @@ def _with_effects(
     ordinals, ordinal_root = _counted(state, entry.ordinals)
     orders = state.orders.after_changes(
         state,
-        Tables(items, state.turns, touched, expiring),
+        Tables(items, archive, state.turns, touched, expiring),
         (change.id for change in entry.changes),
     )
+    graph, orders = _with_graph(state, orders, entry.graph)
     return replace(
         state,
         items=items,
@@ -278,13 +269,22 @@ def _with_effects(
         timelines=timelines,
         expiring=expiring,
         item_root=root,
-        graph=state.graph if entry.graph.empty else state.graph.apply(entry.graph),
+        graph=graph,
         ordinals=ordinals,
         ordinal_root=ordinal_root,
         done=done,
         seq=seq,
         orders=orders,
     )
+
+
+def _with_graph(state: BankState, orders: Orders, delta: GraphDelta) -> tuple[GraphState, Orders]:
+    """Return the graph of a state after a delta, and the orders that follow."""
+    if delta.empty:
+        return state.graph, orders
+    graph = state.graph.apply(delta)
+    names = (*(node.id for node in delta.nodes), *delta.removed_nodes)
+    return graph, orders.after_nodes(state.graph, graph, names)
 
 
 def timeline_key(item: MemoryItem) -> str | None:

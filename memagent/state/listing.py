@@ -41,7 +41,9 @@ class Listing:
             raise MemoryNotFound(f"there is no memory {self.after!r} to list on from")
         changed, backwards = self.order == "changed", self.order == "new"
         key_of: Callable[[BankState, MemoryItem], Any] = change_key if changed else age_key
-        keys: SortedSet[Any] = state.by_change() if changed else state.by_age()
+        keys: SortedSet[Any] = (
+            state.orders.by_change(state) if changed else state.orders.by_age(state)
+        )
         if self.where is not None and self.where.ids:
             chosen = filter(None, map(state.items.get, self.where.ids))
             keys = SortedSet(key_of(state, item) for item in chosen)

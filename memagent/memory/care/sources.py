@@ -71,9 +71,14 @@ def turns_of(state: BankState, source: SourceFilter) -> dict[str, Turn]:
     """Return the stored turns that a filter names, by id. Raises `InputError` if it is empty."""
     if source == SourceFilter():
         raise InputError("name a session, a turn, a speaker or a trust")
+    places = (state.turns.get(turn_id) for turn_id in source.turn_ids)
+    named = {place[0] for place in places if place} if source.turn_ids else source.session_ids
+    sessions = state.sessions.values()
+    if named or source.turn_ids:
+        sessions = [session for name in sorted(named) if (session := state.sessions.get(name))]
     return {
         turn.id: turn
-        for session in state.sessions.values()
+        for session in sessions
         if not source.session_ids or session.id in source.session_ids
         for turn in session.turns
         if (not source.turn_ids or turn.id in source.turn_ids)
@@ -85,11 +90,12 @@ def turns_of(state: BankState, source: SourceFilter) -> dict[str, Turn]:
 def _touched(state: BankState, source: SourceFilter) -> list[Touched]:
     turns = turns_of(state, source)
     found: list[Touched] = []
-    for item in sorted(state.items.values(), key=lambda item: item.id):
+    for name in _resting_on(state, turns):
+        item = state.items.get(name)
+        if item is None:  # an event
+            continue
         versions = state.versions(item.id)
         dirty = [v for v in versions if not turns.keys().isdisjoint(v.source_turn_ids)]
-        if not dirty:
-            continue
         before = [v.version for v in versions if v.version < dirty[0].version and v.active]
         cited = (name for v in dirty for name in v.source_turn_ids if name in turns)
         found.append(
@@ -101,6 +107,17 @@ def _touched(state: BankState, source: SourceFilter) -> list[Touched]:
             )
         )
     return found
+
+
+def _resting_on(state: BankState, turn_ids: Iterable[str]) -> list[str]:
+    """Return the sorted ids of the items and events that rest on any of some turns."""
+    keys, found = state.orders.by_source(state, state.graph), set[str]()
+    for turn_id in turn_ids:
+        for turn, name in keys.since((turn_id, "")):
+            if turn != turn_id:
+                break
+            found.add(name)
+    return sorted(found)
 
 
 def _taking_back(
@@ -135,10 +152,10 @@ def _closed_events(state: BankState, source: SourceFilter) -> list[Event]:
     turns = turns_of(state, source)
     return [
         node.model_copy(update={"closed": True})
-        for node in state.graph.all_nodes()
-        if node.kind is NodeKind.EVENT
+        for name in _resting_on(state, turns)
+        if (node := state.graph.node(name)) is not None
+        and node.kind is NodeKind.EVENT
         and not node.closed
-        and node.source_turn_ids
         and turns.keys() >= set(node.source_turn_ids)
     ]
 

@@ -12,7 +12,16 @@ import pytest
 from memagent.core.answers import AsOf, Filter
 from memagent.core.errors import MemoryNotFound
 from memagent.core.ops import Add, OpBatch
-from memagent.core.records import Fact, MemoryItem, Session, SourceRef, Turn
+from memagent.core.records import (
+    Event,
+    Fact,
+    MemoryItem,
+    NodeKind,
+    Session,
+    SourceRef,
+    Turn,
+)
+from memagent.core.snapshot import GraphDelta
 from memagent.embed.hashing import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
@@ -29,18 +38,26 @@ def memory(now: Callable[[], datetime] = lambda: START) -> Memory:
 
 def check(state: BankState) -> None:
     """Compare the kept orders with sorts of all items."""
+    orders = state.orders
     by_age = sorted(age_key(state, item) for item in state.items.values())
-    assert list(state.by_age()) == by_age
-    assert list(state.by_change()) == sorted(
+    assert list(orders.by_age(state)) == by_age
+    assert list(orders.by_change(state)) == sorted(
         change_key(state, item) for item in state.items.values()
     )
-    assert list(state.by_expiry()) == sorted((end, key) for key, end in state.expiring.items())
+    by_expiry = sorted((end, key) for key, end in state.expiring.items())
+    assert list(orders.by_expiry(state)) == by_expiry
+    cited = {(turn, name) for name in state.items for version in state.versions(name)
+             for turn in version.source_turn_ids}  # fmt: skip
+    cited |= {(turn, node.id) for node in state.graph.all_nodes() if node.kind is NodeKind.EVENT
+              for turn in node.source_turn_ids}  # fmt: skip
+    assert list(orders.by_source(state, state.graph)) == sorted(cited)
 
 
 async def act(made: Memory, dice: Random, number: int) -> None:
     """Do one of the things that change a memory."""
     ids = [item.id for item in await made.get_all()]
-    match dice.choice(("add", "add", "expiring", "update", "delete", "undo", "turns", "late")):
+    ways = ("add", "add", "expiring", "update", "delete", "undo", "turns", "late", "event", "gone")
+    match dice.choice(ways):
         case "update" if ids:
             await made.update(dice.choice(ids), f"text {number}")
         case "delete" if ids:
@@ -49,6 +66,13 @@ async def act(made: Memory, dice: Random, number: int) -> None:
             await made.undo()
         case "expiring":
             await made.add(f"text {number}", ttl=timedelta(hours=dice.randrange(1, 9)))
+        case "event":
+            turns = tuple({f"t{dice.randrange(number + 9)}" for _ in range(2)})
+            node = Event(id=f"e{dice.randrange(5)}", summary="An event.", source_turn_ids=turns)
+            await made.bank.append(lambda _: GraphDelta(nodes=(node,)))
+        case "gone":
+            gone = (f"e{dice.randrange(5)}",)
+            await made.bank.append(lambda _: GraphDelta(removed_nodes=gone))
         case "late":  # an item may rest on a turn that is stored later
             await made.add(f"text {number}", source_turn_ids=[f"t{dice.randrange(number + 9)}"])
         case "turns" if made.bank.turn(f"t{number}") is None:
@@ -79,7 +103,7 @@ async def test_the_orders_are_those_of_a_sort_whatever_happens(seed: int) -> Non
     check(made.bank.state)
     check((await made.as_of(AsOf(recorded=30))).bank.state)
     await made.reset(user_id="default")
-    assert list((await made.bank.sync()).by_age()) == []
+    assert list(made.bank.state.orders.by_age(await made.bank.sync())) == []
     check(made.bank.state)
 
 

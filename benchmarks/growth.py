@@ -49,15 +49,9 @@ LINEAR: Final = frozenset(
         "add and search",
         "TTL add and search",
         "export",
-        "as_of (said)",
         "graph_stats",
         "export_graph",
         "import_",
-        "undo",
-        "touched_by",
-        "quarantine",
-        "exclude",
-        "roll_back",
         "restore (a snapshot)",
         "diff",
         "erase",
@@ -66,7 +60,7 @@ LINEAR: Final = frozenset(
         "reset",
     }
 )
-"""Verbs that read everything by their nature, and those that replay or read the journal."""
+"""Verbs that scan all vectors, read all of a memory or of two, or write its journal anew."""
 START: Final = datetime(2024, 5, 1, tzinfo=UTC)
 _AT_ONCE: Final = 500
 _LONG_S: Final = 0.5
@@ -155,6 +149,7 @@ async def measured(size: int) -> dict[str, float]:
         await ending.add(f"a fresh boat {number}", ttl=timedelta(days=99))
         await ending.search("fresh boat", k=5)
 
+    await ending.search("boat")  # what is new is indexed before anything is timed
     row["TTL add and search"] = await least_ms(add_ending_and_search, calls=7)
     return row
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from memagent.core.errors import EmbeddingError, StoreError, boundary
-from memagent.embed.vectors import UNIT_TOLERANCE, checked_rows, readable, text_digest
+from memagent.embed.vectors import checked_rows, off_unit, readable, text_digest
 from memagent.protocols import Embedder, EmbeddingCache, Matrix, Vector
 
 _log = logging.getLogger(__name__)
@@ -103,7 +103,6 @@ class CachedEmbedder:
         return rows | stored
 
     def _store(self, rows: Mapping[str, Vector]) -> None:
-
         if self._shared is None:
             return
         try:
@@ -114,10 +113,7 @@ class CachedEmbedder:
     def _proven(self, row: Vector) -> Vector:
         """Check a stored row: one of another model or width must not be compared with."""
         vector: Vector = np.asarray(row, dtype=np.float32)
-        if (
-            vector.shape == (self.dim,)
-            and abs(float(np.sqrt(vector @ vector)) - 1.0) <= UNIT_TOLERANCE
-        ):
+        if vector.shape == (self.dim,) and not off_unit(vector[None]):
             return vector
         raise EmbeddingError(
             f"the embedding cache holds a row of shape {vector.shape} for {self.id} where a unit "

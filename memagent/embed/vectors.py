@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from functools import lru_cache
+from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -86,12 +87,20 @@ def checked_rows(answer: npt.ArrayLike, *, texts: int, dim: int, embedder_id: st
         raise EmbeddingError(
             f"embedder {embedder_id} answered with shape {rows.shape} where {(texts, dim)} was due"
         )
-    with np.errstate(over="ignore", invalid="ignore"):
-        lengths: list[float] = np.sqrt(np.vecdot(rows, rows)).tolist()
-    wrong = [at for at, length in enumerate(lengths) if not abs(length - 1.0) <= UNIT_TOLERANCE]
+    wrong = off_unit(rows)
     if wrong:
+        at, length = next(iter(wrong.items()))
         raise EmbeddingError(
             f"embedder {embedder_id}: {len(wrong)} of {texts} rows are not unit vectors "
-            f"(row {wrong[0]} has length {lengths[wrong[0]]})"
+            f"(row {at} has length {length})"
         )
     return rows
+
+
+def off_unit(rows: Matrix) -> dict[int, float]:
+    """Return the lengths of the rows (N, D) that are not finite or not of unit length."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares: list[float] = np.vecdot(rows, rows).tolist()
+    # for the one row of a query numpy would take longer from here on
+    lengths = enumerate(map(sqrt, squares))
+    return {at: length for at, length in lengths if not abs(length - 1.0) <= UNIT_TOLERANCE}

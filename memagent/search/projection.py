@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import sqrt
-
-import numpy as np
 
 from memagent.core.errors import EmbeddingError, boundary
 from memagent.core.long_work import Slices, aside
 from memagent.core.records import MemoryItem, Session, Turn
+from memagent.embed.vectors import off_unit
 from memagent.protocols import Embedder, Matrix, Vector
 from memagent.search.arena import NO_ROW, Arena
 from memagent.search.index import IndexView
@@ -92,9 +90,7 @@ class Projector:
                 f"this memory holds width {self.arena.dim}; "
                 "run `memagent reembed` after changing the embedder"
             )
-        squares: list[float] = np.vecdot(vectors, vectors).tolist()
-        # false for what is not finite; for the one row of a query numpy would take longer
-        if not all(abs(sqrt(square) - 1.0) <= 1e-3 for square in squares):
+        if off_unit(vectors):
             raise EmbeddingError(
                 f"embedder {self.embedder.id!r} gave vectors that are not finite and of unit length"
             )

@@ -10,7 +10,9 @@ mem0 stands behind equal endpoints when `--mem0-python` names an interpreter tha
 (`make bench-peers` makes one). Every server has the first core to itself and the load
 the others: a server that moves between cores takes a tenth more processor time, since
 its writing thread and its event loop share one interpreter lock. With `--large` the load
-is run once more, on the same memories and one more user who has that many. The promises
+is run once more, on the same memories and one more user who has that many. With `--active`
+requests name so many of the users only; the service keeps 1,000 open at most, and the
+others are closed and opened again. The promises
 are ratios to the ceiling of the same run: at most 4.5 times its processor time for a
 request, at most 6 times its p95 of a search, no error, and at most twice the memory for
 an added memory that one took when it was opened.
@@ -24,6 +26,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -33,6 +36,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 from measured import report
 from service_parts.load import Outcome, drive, mixed, once_each, sentence
@@ -138,7 +142,7 @@ def measure(
     name: str, pid: int, port: int, given: argparse.Namespace, *, users: int, seconds: float
 ) -> dict[str, Any]:
     """Load a server, print a line, and give what came of it."""
-    before = cpu_s(pid)
+    before, users = cpu_s(pid), min(users, given.active or users)
     requests = mixed(users, writes=0.1)
     found = drive(
         port, requests, connections=given.connections, seconds=seconds, watch=lambda: rss_mb(pid)
@@ -189,9 +193,17 @@ def ours(folder: Path, given: argparse.Namespace, *, large: int = 0) -> dict[str
         )
         name = f"memagent and {large:,} of one" if large else "memagent"
         row = measure(name, pid, port, given, users=users, seconds=given.seconds)
+        row["users_closed"] = users_closed(port)
         rss = row["rss_mb_by_tenth"]
         added_kb = 1e3 * (rss[-1] - rss[4]) / max(1.0, 0.5 * row["adds"]) if len(rss) == 10 else 0
         return row | {"kb_a_memory": round(each_kb, 1), "kb_an_added_memory": round(added_kb, 1)}
+
+
+def users_closed(port: int) -> int:
+    """Return how many users the service has closed to make room for others."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        found = re.search(r'banks_evicted"} (\d+)', answer.read().decode())
+    return int(found[1]) if found else 0
 
 
 def ceiling(size: Mapping[str, Any], given: argparse.Namespace) -> dict[str, Any]:
@@ -259,6 +271,7 @@ def main() -> None:
     )
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--large", type=int, default=0, help="memories of one more user")
+    parser.add_argument("--active", type=int, help="users whom requests name; all by default")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
     parser.add_argument(
         "--mem0-python",

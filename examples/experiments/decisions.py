@@ -3,7 +3,7 @@
     python examples/experiments/decisions.py --out runs/decisions --minutes 30   # goes on
     python examples/experiments/decisions.py --out runs/decisions --summary decisions.json
 
-The policy (2,000 weights: keep, leave out, say the same, replace, delete) begins with
+The policy (4,469 weights: keep, leave out, say the same, replace, delete) begins with
 the labels of two dialogues and trains on `tiny` worlds with interference. Every arm of
 a seed begins with the same weights and spends the same number of generated tokens.
 Tests are held-out worlds with names and forms of their own, and measure the *last*
@@ -36,8 +36,11 @@ ARMS: dict[str, dict[str, Any]] = {
     "shuffled": {"local_probability": 0.5, "control": "shuffled_advantage"},
     "logo_balanced": {"local_probability": 0.5, "balance": "branches"},
     "session_more": {"num_generations": 16, "per_device_train_batch_size": 4},
+    "curriculum": {"local_probability": 0.5},
 }
-"""What an arm changes in the trainer, and nothing else."""
+"""What an arm changes in the trainer; `curriculum` trains on fewer sessions first."""
+RISING = (4, 2, 1)
+"""The sessions are divided by these in the stages of `curriculum`, which share the tokens."""
 CONTRASTS = (
     ("session_logo", "session"),
     ("logo_balanced", "session"),
@@ -45,6 +48,7 @@ CONTRASTS = (
     ("session", "terminal"),
     ("session", "random_reward"),
     ("session_logo", "shuffled"),
+    ("curriculum", "session_logo"),
 )
 WORLD = SMALL_WORLD | {"facts": 3.0, "overwrite": 0.5, "episodes": 200}
 TRAINER: dict[str, Any] = {
@@ -73,15 +77,19 @@ TRAINER: dict[str, Any] = {
 
 def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings of one arm with one seed."""
+    parts = RISING if arm == "curriculum" else (1,)
+    tokens = args.tokens // len(parts)
     return {
         "folder": str(args.out / f"{arm}-{seed}"),
         "seed": seed,
         "model": {"size": "decisions"},
-        "environment": WORLD,
+        "environment": WORLD | {"interference": args.interference},
         "agent": {"design": "memagent.designs.learned:POLICY", "answering": "facts"},
         "warmup": {"episodes": 2},
         "trainer": TRAINER | ARMS[arm],
-        "stage": [{"sessions": args.sessions, "steps": 10_000, "tokens": args.tokens}],
+        "stage": [
+            {"sessions": args.sessions // part, "steps": 10_000, "tokens": tokens} for part in parts
+        ],
         "validation": {
             "every": 10_000,
             "episodes": 1,
@@ -98,10 +106,12 @@ def run(arm: str, seed: int, args: argparse.Namespace) -> None:
     from train.settings.run import checked_run
 
     began, plan = process_time(), checked_run(settings(arm, seed, args))
-    [stage] = train_run(plan, resume=True, say=_say)["stages"]
-    line = {"arm": arm, "seed": seed, "steps": stage["steps"], "tokens": stage["tokens"]}
+    stages = train_run(plan, resume=True, say=_say)["stages"]
+    line = {"arm": arm, "seed": seed} | {
+        key: sum(stage[key] for stage in stages) for key in ("steps", "tokens")
+    }
     line["start"] = _started(plan, args) or tested(plan, "init", args)
-    line["last"] = tested(plan, "stage0/last", args)
+    line["last"] = tested(plan, f"stage{len(stages) - 1}/last", args)
     line["seconds"] = round(process_time() - began, 1)
     with (args.out / "runs.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
@@ -140,8 +150,8 @@ def summary_of(rows: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> d
         edges = [round(edge, 4) for edge in bootstrap(values)]
         return {"mean": round(fmean(values), 4), "interval": edges}
 
-    seeds = {row["seed"] for row in rows}
-    whole = {one for one in seeds if len({r["arm"] for r in rows if r["seed"] == one}) == len(ARMS)}
+    seeds, ran = {row["seed"] for row in rows}, {row["arm"] for row in rows}
+    whole = {one for one in seeds if {row["arm"] for row in rows if row["seed"] == one} == ran}
     rows = [row for row in rows if row["seed"] in whole]
     last = {(row["arm"], row["seed"]): row["last"] for row in rows}
     arms: dict[str, Any] = {}
@@ -165,6 +175,7 @@ def summary_of(rows: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> d
     return {
         "measure": MEASURES[0],
         "sessions": args.sessions,
+        "interference": args.interference,
         "tokens": args.tokens,
         "test_episodes": args.test,
         "start": {m: interval([v[m] for v in start.values()]) for m in MEASURES},
@@ -206,6 +217,7 @@ def main() -> None:
     flags.add_argument("--first", type=int, default=0, help="first seed")
     flags.add_argument("--arms", default=",".join(ARMS), help="only these, with commas between")
     flags.add_argument("--sessions", type=int, default=4)
+    flags.add_argument("--interference", type=float, default=WORLD["interference"])
     flags.add_argument("--tokens", type=int, default=1_500, help="generated tokens of each run")
     flags.add_argument("--test", type=int, default=16, help="test episodes")
     flags.add_argument("--minutes", type=float, default=9.0, help="begin no run after so long")

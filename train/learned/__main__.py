@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=WEIGHTS_FILE)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=FitPlan.steps)
-    parser.add_argument("--pairs", type=int, default=140, help="episodes for the pair scorer")
+    parser.add_argument("--pairs", type=int, default=400, help="episodes for the pair scorer")
     options = parser.parse_args()
     began = perf_counter()
     encoder, scorer = fit_weights(

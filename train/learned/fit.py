@@ -34,7 +34,7 @@ _ROLE_WEIGHTS = (0.5, 1.5, 1.5, 3.0, 1.0)
 class FitPlan:
     """The numbers of a fit."""
 
-    steps: int = 2_400
+    steps: int = 6_000
     """Updates; dialogues are made until they are done."""
     batch: int = 64
     """Turns a batch."""

@@ -44,7 +44,7 @@ class PairCase:
     act: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Known:
     side: Side
     tellings: set[str] = field(default_factory=set[str])

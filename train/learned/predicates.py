@@ -52,7 +52,7 @@ def open_relations(rng: random.Random, grammar: Grammar, count: int) -> tuple[Re
     pools = sorted(set(grammar.pools) - {_PEOPLE, NAMES})
     kinds = rng.choices(_KINDS, _SHARES, k=count)
     return tuple(
-        _relation(rng, f"open_{number}", kind, rng.choice(pools))
+        _relation(rng, f"open_{rng.getrandbits(40):010x}_{number}", kind, rng.choice(pools))
         for number, kind in enumerate(kinds)
     )
 

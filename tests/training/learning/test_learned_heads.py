@@ -41,7 +41,7 @@ def session(number: int, *texts: str) -> Session:
 def stating(number: int) -> Session:
     """Return a session of one purchase and one trip."""
     thing, town = THINGS[number], TOWNS[number]
-    return session(number, f"I bought a {thing} last Friday.", f"My cousin lives in {town}.")
+    return session(number, f"I bought a {thing} last Friday.", f"I spent a week in {town}.")
 
 
 def kept(agent: Agent) -> list[str]:

@@ -25,14 +25,14 @@ NAMED: Final = 2.0
 """Added to the logit of replacing a memory that holds the value which a statement names as
 over. A rule: a new kind of statement names its old value more surely than it is like it.
 """
-SURE_ACT: Final = 0.6
+SURE_ACT: Final = 0.5
 """Least probability that a statement ends or changes something, for it to replace a memory."""
 LEAST_VALUE: Final = 0.4
 """Least probability of the value of a statement that replaces what it does not name."""
 OWN_VALUE: Final = 0.6
 """Least probability of the value of a statement that cannot repeat a memory without it."""
 STATING: Final = 0.3
-"""Least probability that a text states something, for it to replace another or be replaced."""
+"""Least probability that a text states something, for it to replace a memory."""
 NEAR: Final = 0.3
 """Least likeness of the keys of a statement and a memory in whose place it is put."""
 ALIKE: Final = 0.7
@@ -132,7 +132,7 @@ def _ruled_logits(
     logits = choice_logits(network, features_of(new, memories))
     named = [names_old(clause, memory.clause) for memory in memories]
     for place, memory in enumerate(memories):
-        if not _both_state(clause, memory.clause) or not (named[place] or _fits(new, memory)):
+        if clause.keep < STATING or not (named[place] or _fits(new, memory)):
             logits[2 + 2 * place] = -np.inf
         elif named[place]:
             logits[2 + 2 * place] += NAMED
@@ -205,11 +205,6 @@ def _fits(new: Side, memory: Side) -> bool:
         and "value" in other.spans
         and new.subject == memory.subject
     )
-
-
-def _both_state(new: Clause, memory: Clause) -> bool:
-    """Say whether both surely state something: praise or a greeting replaces nothing."""
-    return min(new.keep, memory.keep) >= STATING
 
 
 def _gives_another(new: Clause, memory: Clause) -> bool:

@@ -63,7 +63,7 @@ LINEAR: Final = frozenset(
 """Verbs that scan all vectors, read all of a memory or of two, or write its journal anew."""
 START: Final = datetime(2024, 5, 1, tzinfo=UTC)
 _AT_ONCE: Final = 500
-_LONG_S: Final = 0.5
+_RECENT: Final = 20
 _MOST_EXPIRING: Final = 16_000
 """Items that expire, at most: they are added one by one."""
 
@@ -80,24 +80,24 @@ async def filled(size: int, *, expiring: bool = False) -> Memory:
     for first in range(0, size, _AT_ONCE):
         texts = [f"{' '.join(dice.choices(WORDS, k=6))} {first + n}" for n in range(_AT_ONCE)]
         await memory.add_many(texts[: size - first])
+    for number in range(_RECENT):  # the kept states of large commits are freed by later ones
+        await memory.add(f"a note {number}")
     return memory
 
 
 async def least_ms(make: Callable[[int], Awaitable[object]], *, calls: int) -> float:
     """Return the least processor time of a call, after one that fills caches.
 
-    With `calls=0` there is one call, and it is timed: what takes everything away. So is a
-    long one, which is not repeated.
+    With `calls=0` there is one call, and it is timed: what takes everything away, and what
+    is long at any size.
     """
     best = float("inf")
     for number in range(calls + 1):
         began = time.process_time()
         await make(number)
         took = time.process_time() - began
-        if number or not calls or took > _LONG_S:
+        if number or not calls:
             best = min(best, took)
-        if took > _LONG_S:
-            break
     return round(1e3 * best, 3)
 
 
@@ -135,13 +135,13 @@ async def measured(size: int) -> dict[str, float]:
     await run("graph_stats", lambda _: memory.graph_stats(), 2)
     await run("as_of (said)", lambda _: memory.as_of(AsOf(said=START)), 2)
     with tempfile.TemporaryDirectory() as folder:
-        await run("export", lambda n: memory.export(Path(folder) / f"{n}.json"), 2)
+        await run("export", lambda n: memory.export(Path(folder) / f"{n}.json"), 0)
         last = Path(folder) / "0.json"
 
         async def import_again(_: int) -> None:
             await Memory(MemoryBank(embedder=HashEmbedder(dim=64))).import_(last)
 
-        await run("import_", import_again, 1)
+        await run("import_", import_again, 0)
     await _care(memory, run)
     ending = await filled(min(size, _MOST_EXPIRING), expiring=True)
 
@@ -174,9 +174,9 @@ async def _care(memory: Memory, run: Callable[..., Awaitable[None]]) -> None:
     await run(
         "roll_back", lambda n: memory.roll_back(SourceFilter(turn_ids=frozenset({f"1t{n}"}))), 1
     )
-    await run("export_graph", lambda _: memory.export_graph(format="json"), 1)
-    await run("erase", lambda n: memory.erase(items[n].id), 2)
-    await run("erase_session", lambda n: memory.erase_session(f"ses_{n}"), 1)
+    await run("export_graph", lambda _: memory.export_graph(format="json"), 0)
+    await run("erase", lambda n: memory.erase(items[n].id), 0)
+    await run("erase_session", lambda n: memory.erase_session(f"ses_{n}"), 0)
     fork = await memory.fork()
     await run("delete_all", lambda _: fork.delete_all(user_id=fork.bank.scope.user_id), 0)
     await run("reset", lambda _: memory.reset(user_id=memory.bank.scope.user_id), 0)

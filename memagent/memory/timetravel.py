@@ -37,9 +37,9 @@ from memagent.state.adjacency import (
     graph_delta_between,
     graph_of,
     item_node,
+    unshared,
 )
 from memagent.state.fold import BankState, apply, changed_items
-from memagent.state.tables import unshared
 from memagent.state.versions import began
 
 # -- history ---------------------------------------------------------------------------

@@ -9,16 +9,18 @@ one object seen from both ends and never mutated.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
 from rpds import HashTrieMap
 
 from memagent.core.errors import StoreError
 from memagent.core.records import Event, EventEdge, MemoryItem, NodeKind, Relation
 from memagent.core.snapshot import GraphDelta, add_hash, edge_hash, node_hash, sub_hash
-from memagent.state.tables import pairs, unshared
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class NodeData(TypedDict):
@@ -274,6 +276,30 @@ def _take(adjacency: Adjacency, a: str, b: str, key: str) -> Adjacency:
     neighbours = adjacency[a]
     keyed = neighbours[b].remove(key)
     return adjacency.insert(a, neighbours.insert(b, keyed) if len(keyed) else neighbours.remove(b))
+
+
+# -- tables ----------------------------------------------------------------------------
+
+
+def pairs(table: Mapping[K, V]) -> Iterable[tuple[K, V]]:
+    """Return the (key, value) pairs of a table, in no particular order.
+
+    An iterator of `rpds` takes one key after the other off a copy of the map; the list
+    that a map gives to pickle holds the same and is made four times as fast.
+    """
+    if type(table) is HashTrieMap:
+        return cast("list[tuple[K, V]]", table.__reduce__()[1][0])
+    return table.items()
+
+
+def unshared(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Return the sorted keys whose values are not one and the same object in both tables.
+
+    Values of one memory that nobody changed are shared between its states, so what may
+    have changed is found without comparing them.
+    """
+    gone = [key for key, _ in pairs(before) if key not in after]
+    return sorted(gone + [key for key, value in pairs(after) if before.get(key) is not value])
 
 
 # -- nodes that stand for items and events ---------------------------------------------

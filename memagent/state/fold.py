@@ -39,10 +39,9 @@ from memagent.core.snapshot import (
     sub_hash,
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
-from memagent.state.adjacency import GraphState
+from memagent.state.adjacency import GraphState, pairs
 from memagent.state.orders import Orders, Tables
 from memagent.state.sorted_set import SortedSet
-from memagent.state.tables import pairs
 from memagent.state.trials import trials_after
 
 Mark = tuple[float, float, str]
@@ -222,9 +221,8 @@ def _with_effects(
     seq: int,
 ) -> BankState:
     """Assign the entry's items, graph and id counter, in one new state."""
-    items, archive, root = state.items, state.archive, state.item_root
-    touched, texts, timelines = state.touched, state.texts, state.timelines
-    expiring = state.expiring
+    items, archive, touched, root = state.items, state.archive, state.touched, state.item_root
+    texts, timelines, expiring = state.texts, state.timelines, state.expiring
     for change in entry.changes:
         old, past = items.get(change.id), archive.get(change.id, ())
         if old is not None:
@@ -254,11 +252,8 @@ def _with_effects(
                     expiring = expiring.insert(change.id, change.after.expires_at)
         touched = touched.insert(change.id, (*touched.get(change.id, ()), seq))
     ordinals, ordinal_root = _counted(state, entry.ordinals)
-    orders = state.orders.after_changes(
-        state,
-        Tables(items, archive, state.turns, touched, expiring),
-        (change.id for change in entry.changes),
-    )
+    tables = Tables(items, archive, state.turns, touched, expiring)
+    orders = state.orders.after_changes(state, tables, (change.id for change in entry.changes))
     graph, orders = _with_graph(state, orders, entry.graph)
     return replace(
         state,

@@ -15,8 +15,8 @@ from itertools import chain
 from typing import NamedTuple, Protocol
 
 from memagent.core.records import Event, MemoryItem, NodeKind
+from memagent.state.adjacency import pairs
 from memagent.state.sorted_set import SortedSet
-from memagent.state.tables import pairs
 
 AgeKey = tuple[float, str, int, str]
 """(said at in epoch seconds, session id, place of the turn there, item id)."""

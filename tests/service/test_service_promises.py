@@ -50,6 +50,23 @@ def test_the_same_request_again_has_one_effect_and_the_first_answer(place: str) 
         assert len(http.get("/v1/memories").json()["items"]) == 1
 
 
+def test_a_job_that_is_taken_up_at_once_is_told_alike_by_both_answers(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body, key = {"turns": [{"text": "I moved to Porto."}]}, {"Idempotency-Key": "quick"}
+    with serving(place) as running, running.http() as http:
+        jobs = running.service.jobs
+        accept = jobs.accept_session
+
+        async def taken_up(*args: Any, **options: Any) -> tuple[Any, bool]:
+            job, fresh = await accept(*args, **options)
+            return job.model_copy(update={"attempts": job.attempts + 1}), fresh
+
+        monkeypatch.setattr(jobs, "accept_session", taken_up)
+        first, again = (http.post("/v1/sessions", json=body, headers=key) for _ in range(2))
+        assert (first.status_code, first.content) == (again.status_code, again.content)
+
+
 def test_a_session_sent_again_is_answered_as_it_was_first(place: str) -> None:
     body = {"id": "s1", "turns": [{"speaker": "Ana", "text": "I moved to Porto."}]}
     key = {"Idempotency-Key": "session"}

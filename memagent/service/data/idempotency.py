@@ -51,12 +51,15 @@ class PendingResponse:
     def __init__(self, key: str, digest: str, keep: Callable[[Entry], Response | None]) -> None:
         self.key, self.digest, self._keep = key, digest, keep
         self.recorded = False
+        self.response: Response | None = None
+        """What was recorded: the request and its repetitions get the same."""
 
     def record(self, entries: Sequence[Entry]) -> tuple[str, str, str] | None:
         """Return (key, digest, response as JSON), or None for entries of another kind."""
         response = None if self.recorded or not entries else self._keep(entries[-1])
         if response is None:
             return None
+        self.response = response
         return self.key, self.digest, CachedResponse.of(response).model_dump_json()
 
 
@@ -171,8 +174,9 @@ class IdempotentRequests:
                 return known
             finally:
                 PENDING.reset(token)
-            in_journal = pending is not None and pending.recorded and self._shared
-            if response.status_code < 400 and type(response) is Response and not in_journal:
+            if pending is not None and pending.recorded and self._shared:
+                return pending.response or response
+            if response.status_code < 400 and type(response) is Response:
                 with suppress(StoreUnavailable):  # the work itself is done
                     await self._responses.put(scope, key, digest, CachedResponse.of(response))
             return response

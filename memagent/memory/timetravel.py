@@ -140,7 +140,7 @@ def restoring_entry(state: BankState, target: BankState) -> Restored:
     gone = [
         ItemChange(id=item_id, after=None, archive=())
         for item_id in sorted(names)
-        if item_id not in target.items
+        if item_id in state.items and item_id not in target.items
     ]
     changed = [
         ItemChange(id=item_id, after=item, archive=target.archive.get(item_id, ()))

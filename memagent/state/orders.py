@@ -101,9 +101,10 @@ class Orders:
         """Return the keys of all items, oldest said first, tombstones included."""
         keys = self._age
         if keys is None:
-            keys = SortedSet(age_key(tables, item) for _, item in pairs(tables.items))
+            items = [item for _, item in pairs(tables.items)]
+            keys = SortedSet(age_key(tables, item) for item in items)
             if len(keys):  # the empty state is shared by all memories
-                self._unplaced |= _unplaced(tables, tables.items.values())
+                self._unplaced |= _unplaced(tables, items)
                 self._age = keys  # last: another thread may look meanwhile
         return keys
 
@@ -111,9 +112,10 @@ class Orders:
         """Return the keys of all items, last changed first, tombstones included."""
         keys = self._change
         if keys is None:
-            keys = SortedSet(change_key(tables, item) for _, item in pairs(tables.items))
+            items = [item for _, item in pairs(tables.items)]
+            keys = SortedSet(change_key(tables, item) for item in items)
             if len(keys):
-                self._unplaced |= _unplaced(tables, tables.items.values())
+                self._unplaced |= _unplaced(tables, items)
                 self._change = keys
         return keys
 

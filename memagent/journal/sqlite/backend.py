@@ -36,7 +36,6 @@ _CHAIN_AT: Final = (
     "SELECT journal.chain FROM journal JOIN scopes ON scopes.id = journal.scope_id "
     "WHERE scopes.digest = ? AND journal.seq = ?"
 )
-"""The ends of all logs: (digest of the scope, sequence, chain hash)."""
 _PRUNE: Final = (
     "DELETE FROM idempotency WHERE (scope_id, key) IN "
     f"(SELECT scope_id, key FROM idempotency WHERE created_us < ? LIMIT {_PRUNED_AT_ONCE})"

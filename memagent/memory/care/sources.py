@@ -71,10 +71,10 @@ def turns_of(state: BankState, source: SourceFilter) -> dict[str, Turn]:
     """Return the stored turns that a filter names, by id. Raises `InputError` if it is empty."""
     if source == SourceFilter():
         raise InputError("name a session, a turn, a speaker or a trust")
-    places = (state.turns.get(turn_id) for turn_id in source.turn_ids)
-    named = {place[0] for place in places if place} if source.turn_ids else source.session_ids
     sessions = state.sessions.values()
-    if named or source.turn_ids:
+    if source.turn_ids or source.session_ids:
+        places = (state.turns.get(turn_id) for turn_id in source.turn_ids)
+        named = {place[0] for place in places if place} if source.turn_ids else source.session_ids
         sessions = [session for name in sorted(named) if (session := state.sessions.get(name))]
     return {
         turn.id: turn

@@ -7,7 +7,7 @@
 #   make test-full    the tests and the full-size figures
 #   make test-frameworks  the adapters, each with its framework in an environment of its own
 #   make test-qdrant  the contract of the Qdrant index on a real server: the one $MEMAGENT_TEST_QDRANT_URL names, or docker's
-#   make lint         ruff, pyright, the import contracts
+#   make lint         ruff, pyright, the import contracts, the ceilings of budgets.toml
 #   make bench        the benchmarks; each prints a table and its JSON
 #   make train-smoke  a training run that learns, its random-reward control and their report in runs/smoke (made anew each time), at most 5 minutes on two cores
 #   make site         the documentation as a site in build/site
@@ -74,6 +74,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/structure.py --check
 
 bench: $(VENV)/.dev
 	@for file in $(BENCHMARKS); do echo "== $$file"; $(BIN)/python $$file || exit 1; done

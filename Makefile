@@ -1,6 +1,7 @@
 # Each target sets up what it needs in .venv and is quick the second time. A bare machine needs Python 3.11 or newer with pip, and make.
 #   make demo         a guided run on the light core: no model, no key, no network once installed
-#   make test         the tests, 10 to 20 minutes on two cores
+#   make test         the tests of one process: no torch, browser or database server; about five minutes on two cores
+#   make test-all     every test: also processes that are killed, PostgreSQL, Chromium, npm clients, training
 #   make test-fast    the unit tier, about a minute
 #   make coverage     branch coverage of the kernel and of the rest
 #   make format       ruff's formatter and its safe fixes
@@ -23,27 +24,32 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # A worker that has nothing left takes tests from the other; dealt out in chunks, one worker ends minutes before.
 PYTEST_ARGS ?= -n 2 --dist worksteal
+# What `make test` leaves to `make test-all`.
+HEAVY := process or postgres or browser or torch
 BENCHMARKS ?= $(filter-out benchmarks/measured.py benchmarks/peers.py benchmarks/tokens.py,$(sort $(wildcard benchmarks/*.py)))
 
 # The constraints also bind what pip installs to build our own wheel.
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
-INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
+INSTALL := $(BIN)/python -m pip install --progress-bar off -c constraints.txt
 NODE_MODULES := clients/typescript/node_modules/.package-lock.json
 METADATA := pyproject.toml constraints.txt
 
-.PHONY: demo test test-fast coverage format test-full test-frameworks test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints lock sbom audit
+.PHONY: demo test test-all test-fast coverage format test-full test-frameworks test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints lock sbom audit
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/.dev $(NODE_MODULES)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not ($(HEAVY)) and not full" $(PYTEST_ARGS)
 
-test-fast: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
+test-all: test $(VENV)/.dev $(NODE_MODULES)
+	$(BIN)/python -m pytest -m "($(HEAVY)) and not full" $(PYTEST_ARGS)
+
+test-fast: $(VENV)/.test
+	$(BIN)/python -m pytest tests/unit -m "not ($(HEAVY)) and not full" $(PYTEST_ARGS)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix --quiet
@@ -114,11 +120,15 @@ $(VENV)/.core: $(METADATA) | $(BIN)/python
 	$(INSTALL) -e .
 	@touch $@
 
+$(VENV)/.test: $(METADATA) | $(BIN)/python
+	$(INSTALL) -e '.[test]'
+	@touch $(VENV)/.core $@
+
 # torch goes first and by itself: with the pinned version in place nothing later asks for another build of it.
 $(VENV)/.dev: $(METADATA) | $(BIN)/python
 	$(INSTALL) torch
-	$(INSTALL) -e '.[all,dev]'
-	@touch $(VENV)/.core $(VENV)/.train $@
+	$(INSTALL) -e '.[dev]'
+	@touch $(VENV)/.core $(VENV)/.test $(VENV)/.train $@
 
 $(VENV)/.train: $(METADATA) | $(BIN)/python
 	$(INSTALL) torch

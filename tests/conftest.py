@@ -10,13 +10,16 @@ the test.
 from __future__ import annotations
 
 import gc
+import inspect
 import ipaddress
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# A shell that runs the tests in the background leaves SIGINT ignored, and every child inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, database=None)
 settings.register_profile("full", max_examples=1_000, deadline=None, print_blob=True)
@@ -92,6 +99,50 @@ def _guard(event: str, args: tuple[object, ...]) -> None:
 sys.addaudithook(_guard)
 
 
+_STARTERS = frozenset({"asyncio.subprocess", "multiprocessing", "subprocess"})
+_starting: dict[object, bool] = {}
+
+
+def parts_of(item: pytest.Function) -> Iterator[object]:
+    """Yield a test's function and those of the fixtures that it asks for."""
+    yield item.function
+    for definitions in item._fixtureinfo.name2fixturedefs.values():
+        yield definitions[-1].func
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """Yield the names that a code object and the functions inside it look up."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)
+
+
+def starts_processes(part: object) -> bool:
+    """Say whether a function or class of the tests leads to a module that starts processes.
+
+    Names are followed through the functions and classes of the tests and their kits.
+    """
+    if isinstance(part, ModuleType):
+        return part.__name__ in _STARTERS
+    part = inspect.unwrap(part) if callable(part) else part
+    if isinstance(part, type):
+        functions = [value for value in vars(part).values() if isinstance(value, FunctionType)]
+    else:
+        functions = [part] if isinstance(part, FunctionType) else []
+    source = getattr(sys.modules.get(getattr(part, "__module__", "")), "__file__", None)
+    if source is None or not functions or ROOT / "tests" not in Path(source).parents:
+        return False
+    if part not in _starting:
+        _starting[part] = False
+        _starting[part] = any(
+            starts_processes(function.__globals__.get(name))
+            for function in functions
+            for name in names_in(function.__code__)
+        )
+    return _starting[part]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by what it needs, so that `-m "not postgres"` and the like choose."""
     for item in items:
@@ -104,7 +155,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or any(isinstance(value, str) and value == "postgres" for value in parameters),
             "browser": parts[0] == "ui",
             "torch": parts[0] == "training",
-            "process": hasattr(item.module, "subprocess") or hasattr(item.module, "CrashServer"),
+            "process": any(starts_processes(part) for part in parts_of(item)),
         }
         for name, needed in needs.items():
             if needed:

@@ -553,8 +553,8 @@ def test_an_exhausted_script_and_a_broken_handler_say_so() -> None:
 def test_leaving_the_server_wakes_hanging_replies() -> None:
     started = time.perf_counter()
     with pytest.raises(ModelTimeout, match=r"openai/test-model: .*(?:no answer within|timed out)"):
-        answer([Reply.hanging(60.0)], timeout_s=0.2)
-    assert time.perf_counter() - started < 10
+        answer([Reply.hanging(600.0)], timeout_s=0.2)
+    assert time.perf_counter() - started < 300
 
 
 def test_the_server_lists_its_model() -> None:

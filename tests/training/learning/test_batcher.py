@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
+from patience import patience_s
 
 from train.sampling.batcher import RequestBatcher
 
@@ -62,7 +63,7 @@ async def test_dialogues_go_round_by_round_and_each_gets_its_own_answers() -> No
 async def test_one_that_leaves_early_does_not_keep_the_others_waiting() -> None:
     echo = Echo()
     batcher = RequestBatcher(echo, linger_s=10.0)
-    await asyncio.wait_for(_all(batcher, [1, 2, 4]), timeout=5)
+    await asyncio.wait_for(_all(batcher, [1, 2, 4]), timeout=patience_s(5))
     assert [len(batch) for batch in echo.batches] == [3, 2, 1, 1]
 
 

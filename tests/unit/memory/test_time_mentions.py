@@ -10,6 +10,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from patience import patience_s
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -245,4 +246,4 @@ def test_a_very_long_text_is_scanned_in_linear_time() -> None:
     find_times("the " * 50_000 + "week", anchor=FRIDAY)
     find_times("last " + " " * 100_000 + "week", anchor=FRIDAY)
     find_times("1" * 100_000 + " 2023", anchor=FRIDAY)
-    assert time.perf_counter() - began < 10
+    assert time.perf_counter() - began < patience_s(10)

@@ -18,6 +18,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING
@@ -99,6 +100,8 @@ def _guard(event: str, args: tuple[object, ...]) -> None:
 sys.addaudithook(_guard)
 
 
+# Without torch, as in the environment of `make test`, the tests of training cannot even be read.
+collect_ignore = [] if find_spec("torch") else ["training", "evaluation/test_evaluate_synthetic.py"]
 _STARTERS = frozenset({"asyncio.subprocess", "multiprocessing", "subprocess"})
 _starting: dict[object, bool] = {}
 
@@ -154,7 +157,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "postgres": "postgres" in item.fixturenames
             or any(isinstance(value, str) and value == "postgres" for value in parameters),
             "browser": parts[0] == "ui",
-            "torch": parts[0] == "training",
+            "torch": parts[0] == "training" or hasattr(item.module, "torch"),
             "process": any(starts_processes(part) for part in parts_of(item)),
         }
         for name, needed in needs.items():

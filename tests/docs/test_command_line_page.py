@@ -129,6 +129,7 @@ def comparable(page: str) -> list[str]:
     ]
 
 
+@pytest.mark.torch  # the page lists what every extra adds, and the training commands
 def test_the_page_shows_what_the_commands_print(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

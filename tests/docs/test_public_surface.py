@@ -209,9 +209,13 @@ def test_entry_points_declare_known_groups_in_order() -> None:
 @pytest.mark.parametrize(
     ("group", "name"),
     [
-        (group.removeprefix("memagent."), name)
+        pytest.param(
+            group.removeprefix("memagent."),
+            name,
+            marks=[pytest.mark.torch] if "train." in path else [],
+        )
         for group, table in PYPROJECT["project"]["entry-points"].items()
-        for name in table
+        for name, path in table.items()
     ],
 )
 def test_every_built_in_plugin_loads(group: str, name: str) -> None:

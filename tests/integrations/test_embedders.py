@@ -333,6 +333,7 @@ async def test_a_bad_row_in_the_shared_cache_is_refused_with_the_command(row: Ve
         await CachedEmbedder(Recorder(), shared=shelf).embed(["a"])
 
 
+@pytest.mark.torch
 def test_a_missing_extra_names_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingExtra, match=r'pip install "memagent\[embeddings\]"'):
@@ -342,6 +343,7 @@ def test_a_missing_extra_names_its_command(monkeypatch: pytest.MonkeyPatch) -> N
         MiniLMEmbedder()
 
 
+@pytest.mark.torch
 def test_a_model_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for model in (tmp_path / "nothing", str(tmp_path / "nothing"), "./nothing", "~/nothing-here"):
         with pytest.raises(ConfigError, match="does not exist"):
@@ -363,6 +365,7 @@ def minilm() -> MiniLMEmbedder:
     return MiniLMEmbedder()
 
 
+@pytest.mark.torch
 async def test_minilm_keeps_the_promises_without_network(minilm: MiniLMEmbedder) -> None:
     await check_embedder(lambda: minilm)
     assert (minilm.id, minilm.dim) == ("all-MiniLM-L6-v2-384-53aa51172d14", 384)

@@ -19,8 +19,8 @@ from typing import Any
 
 import httpx
 import pytest
-from patience import patience_s
 from fuzz_kit import calls
+from patience import patience_s
 from postgres_kit import PASSWORD, Postgres, rows_of, running_postgres
 from service_kit import served_process, serving
 

@@ -30,13 +30,13 @@ from typing import Any, Final
 
 from platformdirs import user_cache_path
 
+from environments.datasets.locomo_files import read_locomo
 from memagent import AsyncAgent, MemoryBank
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
 from memagent.core.records import Chunk, Session
 from memagent.embed.static import StaticEmbedder
 from memagent.memory.chunking import split_session
 from memagent.parts import build_design
-from memagent.readers.locomo import read_locomo
 
 TOKENIZER: Final = "smollm2-135m-instruct"
 

@@ -27,6 +27,7 @@ Group = Literal[
     "rerankers",
     "indexes",
     "journals",
+    "readers",
     "environments",
     "tasks",
     "techniques",

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from environments.base import Environment, Split
+from environments.datasets.locomo_files import iter_locomo
 from environments.datasets.sources import Source
 from environments.errors import EnvironmentFault
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode, Probe
-from memagent.readers import Conversation, iter_locomo
+from memagent.readers import Conversation
 
 ORIGIN = (
     "LoCoMo is not shipped (CC BY-NC 4.0): take data/locomo10.json from "

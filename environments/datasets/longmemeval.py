@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from environments.base import Environment, Split
+from environments.datasets.longmemeval_files import iter_longmemeval
 from environments.datasets.sources import Source
 from environments.errors import EnvironmentFault
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode, Probe
-from memagent.readers import Conversation, iter_longmemeval
+from memagent.readers import Conversation
 
 ORIGIN = (
     "LongMemEval is not shipped: take longmemeval_oracle.json, longmemeval_s.json or "

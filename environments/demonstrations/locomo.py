@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from environments.datasets.locomo_files import iter_locomo
 from environments.demonstrations.ideal import Demonstration, demonstration_of
 from environments.demonstrations.prompts import compact_json, fact_entry, shown_turns
 from environments.errors import EnvironmentFault
 from memagent.build import open_agent
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
 from memagent.core.records import Fact, Session, content_id
-from memagent.readers import Conversation, iter_locomo
+from memagent.readers import Conversation
 
 
 @dataclass(frozen=True, kw_only=True)

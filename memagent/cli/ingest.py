@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -167,8 +167,8 @@ class IngestOptions:
     """The options of `memagent ingest`."""
 
     format: Annotated[
-        Literal["auto", "locomo", "longmemeval", "messages", "text"],
-        Option(help="How to read the file."),
+        str,
+        Option(metavar="FORMAT", help="auto, messages, text, locomo, longmemeval, or a plug-in's."),
     ] = "auto"
     conversation: Annotated[
         str | None, Option(metavar="ID", help="Of several conversations, only this one.")

@@ -1,7 +1,8 @@
 """The settings and the open store that the options of a command lead to.
 
-A settings file that is merely found in the current folder may come from anybody. What
-in it runs code or names a server (`needs_consent`) is used only after `memagent trust`
+A settings file that is merely found in the current folder may come from anybody. Only
+entries known to be harmless are used from it: they run no code, send nothing and name no
+file outside the folder. Everything else (`needs_consent`) waits until `memagent trust`
 was run for that folder; consent is to these very entries, so a change asks anew.
 """
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from memagent.state.fold import BankState
 
 
-_CODE: Final = frozenset({"plugin", "sentence-transformers", "cross-encoder"})
-"""Kinds of embedder and reranker that load code, or weights from anywhere."""
+_LOCAL_EMBEDDERS: Final = frozenset({"static", "minilm", "hashing"})
+"""Embedders that load nothing but what memagent brings along."""
 
 
 def settings_file(options: Options) -> Path | None:
@@ -40,38 +41,56 @@ def read_settings(options: Options) -> AgentSettings:
     from memagent.config import load_settings
 
     file = settings_file(options)
+    settings = load_settings(file)
     if file is not None and options.config is None:
         _require_consent(file)
-    settings = load_settings(file)
     if options.design is None:
         return settings
     return settings.model_copy(update={"design": options.design})
 
 
-def needs_consent(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a settings file that run code or name a server, by their place."""
-    return dict(sorted(_risky(values)))
+def needs_consent(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the entries of a folder's settings that are not known to be harmless, by place."""
+    return dict(sorted(_risky(values, folder)))
 
 
-def _risky(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    if ":" in str(values.get("design", "")):
-        yield "design", values["design"]
-    for part in ("embedder", "reranker"):
-        if _table(values, part).get("type") in _CODE:
-            yield part, values[part]
-    roles = {f"roles.{name}": value for name, value in _table(values, "roles").items()}
-    for place, model in {"model": values.get("model"), **roles}.items():
-        entries = _table({place: model}, place)
-        name = str(entries.get("model", ""))
-        plugged_in = ":" in name.partition("/")[0]
-        if plugged_in or "://" in name or entries.keys() & {"api_base", "extra"}:
-            yield place, {key: value for key, value in entries.items() if key != "api_key"}
-    if _table(values, "store").get("type") == "postgres":
-        yield "store", values["store"]
-    if "index" in values:
-        yield "index", values["index"]
-    if hosts := _table(values, "service").get("hosts"):
-        yield "service.hosts", hosts
+def _risky(values: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if name in ("roles", "service"):
+            for part, inner in _table(values, name).items():
+                if name == "roles" or not isinstance(inner, int | float):
+                    yield f"{name}.{part}", _without_key(inner)
+        elif not _harmless(name, value, folder):
+            yield name, _without_key(value)
+
+
+def _harmless(name: str, value: object, folder: Path) -> bool:
+    """Tell whether an entry runs no code, sends nothing and names no file elsewhere."""
+    entries = _table({name: value}, name)
+    if name == "design":
+        return ":" not in str(value)
+    if name == "embedder":
+        return entries.get("type") in _LOCAL_EMBEDDERS and entries.keys() <= {"type", "dim"}
+    if name == "store":
+        local = entries.get("type", "sqlite") in ("sqlite", "memory")
+        known = entries.keys() <= {"type", "path", "synchronous"}
+        return local and known and _inside(entries.get("path"), folder)
+    return name in ("recipe", "sampling")
+
+
+def _inside(path: object, folder: Path) -> bool:
+    """Tell whether a store's file lies in the folder or where memagent keeps its data."""
+    from memagent.build import default_path
+
+    if path is None:
+        return True
+    place = (folder / Path(str(path)).expanduser()).resolve()
+    return any(place.is_relative_to(home) for home in (folder, default_path().parent.resolve()))
+
+
+def _without_key(value: object) -> Any:
+    entries = _table({"": value}, "")
+    return {name: part for name, part in entries.items() if name != "api_key"} or value
 
 
 def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -81,7 +100,8 @@ def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _risky_entries(file: Path) -> dict[str, Any]:
     try:
-        return needs_consent(tomllib.loads(file.read_text(encoding="utf-8")))
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+        return needs_consent(values, file.resolve().parent)
     except (OSError, ValueError):
         return {}  # `load_settings` says what is wrong with it
 
@@ -91,8 +111,9 @@ def _require_consent(file: Path) -> None:
     risky = _risky_entries(file)
     if risky and _consents().get(str(file.resolve().parent)) != _digest(risky):
         raise ConfigError(
-            f"{file} of this folder sets {', '.join(risky)}, which can run code or send "
-            "memories to a server; look at it, then run `memagent trust` once in this folder, "
+            f"{file} of this folder sets {', '.join(risky)}, which can run code, send "
+            "memories to a server or write files elsewhere; look at it, then run "
+            "`memagent trust` once in this folder, "
             f"or name the file with --config {file}"
         )
 

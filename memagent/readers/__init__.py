@@ -1,4 +1,4 @@
-"""The only parsers of conversations: LoCoMo, LongMemEval, message JSONL and dated plain text.
+"""The parsers of conversations: message JSONL, dated plain text, and what plug-ins add.
 
 `read_conversation(path)` finds the format by itself. Every fault of a file is an
 `InputError` that names the file, the place, what is wrong and what is accepted;
@@ -8,30 +8,24 @@ whatever was repaired or left out stands in `Conversation.warnings`.
 from __future__ import annotations
 
 from memagent.readers.formats import (
-    FORMATS,
-    Format,
+    FileFormat,
     detect_format,
+    formats,
     iter_conversations,
     read_conversation,
 )
-from memagent.readers.locomo import iter_locomo, read_locomo
-from memagent.readers.longmemeval import iter_longmemeval, read_longmemeval
 from memagent.readers.messages_jsonl import read_messages
 from memagent.readers.plain_text import read_plain_text
 from memagent.readers.records import Conversation, GoldQuestion
 
 __all__ = [
-    "FORMATS",
     "Conversation",
-    "Format",
+    "FileFormat",
     "GoldQuestion",
     "detect_format",
+    "formats",
     "iter_conversations",
-    "iter_locomo",
-    "iter_longmemeval",
     "read_conversation",
-    "read_locomo",
-    "read_longmemeval",
     "read_messages",
     "read_plain_text",
 ]

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from command_line_kit import error_of, got, moved_into, run
 
+from memagent.cli.stores import needs_consent
+from memagent.config import AgentSettings, ServiceSettings
+
 HARMLESS = '[store]\ntype = "sqlite"\npath = "a.db"\n[embedder]\ntype = "hashing"\n'
 RISKY = {
     "embedder": '[embedder]\ntype = "plugin"\nname = "subprocess:Popen"\n'
@@ -22,6 +25,17 @@ RISKY = {
     "role": '[roles.answerer]\nmodel = "openai/x"\napi_base = "http://evil.example"\n',
     "store": '[store]\ntype = "postgres"\nurl = "postgresql://evil.example/x"\n',
     "index": '[index]\ntype = "qdrant"\nurl = "http://evil.example"\n',
+    "embedder far away": '[embedder]\ntype = "litellm"\nmodel = "openai/x"\n'
+    'api_base = "http://evil.example"\n',
+    "hosted model": '[model]\nmodel = "openai/gpt-4o-mini"\n',
+    "file above": '[store]\ntype = "sqlite"\npath = "../elsewhere.db"\n',
+    "file anywhere": '[store]\ntype = "sqlite"\npath = "/var/tmp/memagent-elsewhere.db"\n',
+    "file at home": '[store]\ntype = "sqlite"\npath = "~/memagent-elsewhere.db"\n',
+    "tips": '[store]\ntype = "sqlite"\npath = "a.db"\ntips = "/var/tmp/memagent-tips"\n',
+    "key file": '[store]\ntype = "sqlite"\npath = "a.db"\nkey_file = "/etc/hostname"\n',
+    "tracing": "tracing = true\n",
+    "content of traces": "capture_content = true\n",
+    "runs": '[service]\nruns_folder = "/etc"\n',
     "hosts": '[service]\nhosts = ["evil.example"]\n',
 }
 
@@ -42,6 +56,8 @@ def test_a_found_file_that_runs_code_or_names_a_server_is_refused(
     says = error_of(run(*arguments))
     assert "memagent trust" in says and "--config" in says
     assert not (folder / "ran").exists()
+    assert {path.name for path in folder.iterdir()} <= {"memagent.toml", "chat.txt"}
+    assert not (folder.parent / "elsewhere.db").exists()
 
 
 def test_a_harmless_file_needs_no_consent(folder: Path) -> None:
@@ -73,6 +89,20 @@ def test_consent_is_given_once_for_these_entries_and_this_folder(
     (copy / "memagent.toml").write_text(file.read_text(), encoding="utf-8")
     monkeypatch.chdir(copy)
     assert "memagent trust" in error_of(run("list"))
+
+
+def test_every_setting_is_harmless_or_asks(folder: Path) -> None:
+    """No setting is used from a found file merely because nobody thought of it."""
+    harmless = {"design", "recipe", "sampling"}
+    parts = {"embedder", "store", "service"}
+    for name in AgentSettings.model_fields:
+        if name not in harmless | parts:
+            assert list(needs_consent({name: {"x": "y"}}, folder)) == [
+                f"{name}.x" if name == "roles" else name
+            ]
+    for name, field in ServiceSettings.model_fields.items():
+        asked = needs_consent({"service": {name: "text"}}, folder)
+        assert list(asked) == [f"service.{name}"], field
 
 
 def test_what_init_writes_is_trusted(folder: Path) -> None:

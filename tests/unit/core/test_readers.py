@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from places import ROOT
 
+from environments.datasets.locomo_files import read_locomo
+from environments.datasets.longmemeval_files import iter_longmemeval, read_longmemeval
 from memagent.core.errors import InputError
 from memagent.core.records import MAX_TURN_CHARS, Trust
 from memagent.readers import (
@@ -22,10 +24,7 @@ from memagent.readers import (
     GoldQuestion,
     detect_format,
     iter_conversations,
-    iter_longmemeval,
     read_conversation,
-    read_locomo,
-    read_longmemeval,
     read_messages,
     read_plain_text,
 )

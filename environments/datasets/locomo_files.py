@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from memagent.core.records import Fact, Session
+from memagent.readers import FileFormat
 from memagent.readers.files import bad_input, json_records, list_in, object_in, text_in
 from memagent.readers.records import Conversation, GoldQuestion
 from memagent.readers.utterances import Utterance, build_session, faults_of
@@ -187,3 +188,7 @@ class _Reader:
                 f"{owner}: left out {len(lost)} of {len(ids)} evidence ids: {', '.join(lost)}"
             )
         return tuple(name for name in ids if name in self.known), tuple(lost)
+
+
+FORMAT = FileFormat(field="conversation", accepted=ACCEPTED, read=iter_locomo)
+"""What `memagent ingest` and `iter_conversations` find as the format `locomo`."""

@@ -17,6 +17,7 @@ from itertools import chain, count, repeat
 from pathlib import Path
 
 from memagent.core.records import Session
+from memagent.readers import FileFormat
 from memagent.readers.files import bad_input, json_records, list_in, object_in, text_in
 from memagent.readers.records import Conversation, GoldQuestion
 from memagent.readers.utterances import TRUST_OF_ROLE, Utterance, build_session, faults_of
@@ -139,3 +140,7 @@ def _date(value: str, what: str, warnings: list[str]) -> datetime | None:
     except ValueError:
         warnings.append(f"{what}: {value!r} is no date; it stays undated")
         return None
+
+
+FORMAT = FileFormat(field="haystack_sessions", accepted=ACCEPTED, read=iter_longmemeval)
+"""What `memagent ingest` and `iter_conversations` find as the format `longmemeval`."""

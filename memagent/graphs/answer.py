@@ -104,7 +104,7 @@ async def cite(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     }
     if cited.probability is None and not cited.abstained and hits:
         asked_at = question.asked_at or runtime.context.clock()
-        reading = read_search(question.text, hits, bank.state, bank.view, asked_at=asked_at)
+        reading = read_search(question.text, hits, bank.state, bank.view.index, asked_at=asked_at)
         additions["probability"] = reading.sure
     return {"answer": cited.model_copy(update=additions)}
 

@@ -305,7 +305,8 @@ async def ranked(
     chosen = SearchOptions(**options)
     with operation_span("search_memory", capture=memory.capture_content) as span:
         bank, query = await _resolved(memory, text, chosen)
-        scored = await bank.ranked(query, k=chosen.k) if query is not None else []
+        found = await bank.search_many([query], k=chosen.k, explain=False) if query else [[]]
+        scored = [(hit.item, hit.score) for hit in found[0] if hit.item is not None]
         if span.recording and query is not None:
             put_search(span, query, [item for item, _ in scored], k=chosen.k)
         return scored
@@ -334,7 +335,7 @@ async def _resolved(
 
 def _judge(text: str, hits: Sequence[Hit], bank: MemoryBank) -> Callable[[], SearchEvidence]:
     """Return what judges the hits by the memory as it is now, when it is asked to."""
-    state, view, now = bank.state, bank.view, bank.now()
+    state, view, now = bank.state, bank.view.index, bank.now()
 
     def judged() -> SearchEvidence:
         from memagent.memory.judging.certainty import read_search

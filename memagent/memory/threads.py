@@ -17,7 +17,7 @@ from typing import NamedTuple
 from memagent.core.errors import InputError
 from memagent.core.records import MAX_TURN_CHARS, Session, Trust, Turn, as_utc, content_id
 from memagent.core.snapshot import Entry, SessionStored, TurnsAdded
-from memagent.memory.log import MemoryLog
+from memagent.memory.bank import MemoryBank
 from memagent.state.fold import BankState
 
 _AGENT = "assistant"
@@ -60,13 +60,15 @@ def thread_turns(state: BankState, thread: str) -> list[Turn]:
     return [turn for session in sessions for turn in session.turns]
 
 
-async def store_message(log: MemoryLog, thread: str, message: Spoken, *, at: datetime) -> ThreadEnd:
+async def store_message(
+    bank: MemoryBank, thread: str, message: Spoken, *, at: datetime
+) -> ThreadEnd:
     """Journal a message at the end of a thread.
 
     A message that stands there already without a reply, after a crash or a failure of
     the model, is not repeated. Raises `InputError` as `add_to_thread` does.
     """
-    state = await log.sync()
+    state = await bank.sync()
     sessions = state.threads.get(thread, ())
     session = state.sessions[sessions[-1]] if sessions else None
     last = session.turns[-1] if session is not None else None
@@ -74,11 +76,11 @@ async def store_message(log: MemoryLog, thread: str, message: Spoken, *, at: dat
     same = last is not None and (last.speaker, last.text) == (message.speaker, message.text)
     if session is not None and last is not None and unanswered and same:
         return ThreadEnd(session, (last,))
-    return await add_to_thread(log, thread, [message], at=at)
+    return await add_to_thread(bank, thread, [message], at=at)
 
 
 async def add_to_thread(
-    log: MemoryLog,
+    bank: MemoryBank,
     thread: str,
     messages: Sequence[Spoken],
     *,
@@ -115,13 +117,13 @@ async def add_to_thread(
             return TurnsAdded(session_id=session_id, turns=turns)
         return SessionStored(session=Session(id=session_id, at=at, turns=turns, thread=thread))
 
-    row = await log.append(entry)
+    row = await bank.append(entry)
     assert row is not None
     written = row.entry
     if isinstance(written, SessionStored):
         return ThreadEnd(written.session, written.session.turns)
     assert isinstance(written, TurnsAdded)
-    return ThreadEnd(log.state.sessions[written.session_id], written.turns)
+    return ThreadEnd(bank.state.sessions[written.session_id], written.turns)
 
 
 class ThreadMatch(NamedTuple):

@@ -22,7 +22,7 @@ EXCEPTIONS = {
         "memagent/integrations/mem0.py AsyncMemory.add",
         "memagent/integrations/mem0.py AsyncMemory.get_all",
         "memagent/integrations/mem0.py AsyncMemory.search",
-        "memagent/memory/bank.py IndexedLog.__init__",
+        "memagent/memory/bank.py MemoryBank.__init__",
         "train/sampling/policy.py PolicyModel.__init__",
     }
 }

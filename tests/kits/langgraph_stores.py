@@ -55,7 +55,7 @@ def ours() -> Generator[Made]:
     def make() -> BaseStore:
         agent = Agent(path=":memory:", user_id="ana", embedder="hashing")
         live, _ = agent._live()
-        live.bank._clock = lambda: system_clock() + ahead[0]
+        live.bank.log.clock = lambda: system_clock() + ahead[0]
         opened.append(agent)
         return MemoryStore(agent)
 

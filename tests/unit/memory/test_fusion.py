@@ -155,7 +155,7 @@ async def test_no_text_reaches_the_most_of_bm25_and_unknown_words_make_it_higher
 async def test_a_word_that_only_deleted_items_used_counts_like_one_never_seen() -> None:
     async def most(texts: Sequence[tuple[str, str]], *, forget: str | None) -> tuple[int, float]:
         bank = await bank_of(texts)
-        view = bank.view if forget is None else bank.view.drop([forget])
+        view = bank.view.index if forget is None else bank.view.index.drop([forget])
         words = query_terms("tulip cellar")
         terms = view.arena.known_terms(words)
         return len(view), Scoring(view, terms=terms, k1=K1, b=B).lexical_most(

@@ -77,7 +77,7 @@ class EvidenceAnswerer:
         stranger = await _stranger(view, list(speakers), bank)
         if stranger is not None:
             return _abstention(f"{stranger} is never mentioned in memory.")
-        weights = term_weights(view.terms, bank.view)
+        weights = term_weights(view.terms, bank.view.index)
         reading = read_hits(view, hits, state, text=question.text, weights=weights)
         reading = latest_first(reading, view, question.text)
         if not reading.order:

@@ -67,12 +67,56 @@ class Follower(Protocol):
         ...
 
 
+class _PrivateRows:
+    """The rows of a log without a journal, newest first."""
+
+    __slots__ = ("_base", "_clock", "_rows")
+
+    def __init__(self, base: int, clock: Clock) -> None:
+        self._base, self._clock = base, clock
+        self._rows: PersistentList[JournalRow] = PersistentList()
+
+    async def head(self, _: Scope) -> int:
+        return next(iter(self._rows)).seq if self._rows else self._base
+
+    async def since(self, _: Scope, seq: int) -> AsyncIterator[JournalRow]:
+        for row in reversed(list(self._rows)):
+            if row.seq > seq:
+                yield row
+
+    async def append(self, _: Scope, entry: Entry, *, expect: int) -> JournalRow:
+        row = JournalRow(seq=expect + 1, recorded_at=self._clock(), entry=entry)
+        self._rows = self._rows.push_front(row)
+        return row
+
+    async def append_many(
+        self, _: Scope, entries: Sequence[Entry], *, expect: int, recorded_at: Sequence[datetime]
+    ) -> list[JournalRow]:
+        rows = [
+            JournalRow(seq=seq, recorded_at=date, entry=entry)
+            for seq, (entry, date) in enumerate(zip(entries, recorded_at, strict=True), expect + 1)
+        ]
+        for row in rows:
+            self._rows = self._rows.push_front(row)
+        return rows
+
+    async def redact(
+        self, scope: Scope, rewritten: Mapping[int, Entry], *, expect: int, reason: str
+    ) -> JournalRow:
+        self._rows = PersistentList(
+            row.model_copy(update={"entry": rewritten.get(row.seq, row.entry)})
+            for row in self._rows
+        )
+        names = tuple((seq, "") for seq in sorted(rewritten))
+        return await self.append(scope, Redacted(rewritten=names, reason=reason), expect=expect)
+
+
 class Log:
     """One scope's state, kept level with its journal; a private log without one."""
 
     __slots__ = (
-        "_follower", "_kept", "_lock", "_loop", "_origin", "_reading", "_written", "base",
-        "clock", "journal", "read_only", "scope", "state",
+        "_follower", "_kept", "_lock", "_loop", "_origin", "_reading", "_rows", "base", "clock",
+        "journal", "read_only", "scope", "state",
     )  # fmt: skip
 
     def __init__(
@@ -89,8 +133,7 @@ class Log:
         self.scope, self.journal, self.clock, self.read_only = scope, journal, clock, read_only
         self.base = self._origin = self.state = base
         self._follower = follower
-        self._written: PersistentList[JournalRow] = PersistentList()
-        """The rows of a private log, newest first."""
+        self._rows = journal if journal is not None else _PrivateRows(base.seq, clock)
         self._kept: tuple[BankState, ...] = ()
         """States right before recent entries, where replaying all would take long."""
         self._lock: asyncio.Lock | None = None
@@ -106,29 +149,23 @@ class Log:
         Raises `WrongLoop` from a foreign event loop.
         """
         self._own_loop()
-        journal = self.journal
-        if journal is None:
-            if self._written and next(iter(self._written)).seq > self.state.seq:
-                for row in reversed(list(self._written)):
-                    self._advance(row)
-            return self.state
-        head = await journal.head(self.scope)
+        head = await self._rows.head(self.scope)
         if head <= self.state.seq:
             return self.state
         if head <= self.state.seq + _FIRST_ROWS:
-            await self._replay(journal, head)
+            await self._replay(head)
             return self.state
         if self._reading is None:
             self._reading = asyncio.Lock()
         async with self._reading:
-            await self._replay(journal, head)
+            await self._replay(head)
         return self.state
 
     async def head(self) -> int:
         """Return the sequence of the last entry, read here or not."""
-        return self.state.seq if self.journal is None else await self.journal.head(self.scope)
+        return await self._rows.head(self.scope)
 
-    async def _replay(self, journal: Journal, head: int) -> None:
+    async def _replay(self, head: int) -> None:
         """Replay what the journal has up to `head` at least."""
         for attempt in range(_PASSES):
             if head <= self.state.seq:
@@ -138,14 +175,14 @@ class Log:
                 if content is not None and not self.state.seq:
                     self._origin = self.state = content.state
                     self._follower.start(content)
-            await self._catch_up(journal, head)
-            head = await journal.head(self.scope)
+            await self._catch_up(head)
+            head = await self._rows.head(self.scope)
 
-    async def _catch_up(self, journal: Journal, head: int) -> None:
+    async def _catch_up(self, head: int) -> None:
         """Replay what is new; begin again where words that were read are erased by now."""
         start, slices = self.state.seq, Slices()
         with rare_collections() if head > start + _REST else nullcontext():
-            async for row in journal.since(self.scope, start):
+            async for row in self._rows.since(self.scope, start):
                 if isinstance(row.entry, Redacted) and _is_behind(row, start, head):
                     self._begin_again()
                     return
@@ -157,9 +194,7 @@ class Log:
 
         A fork has the rows written since it began.
         """
-        if self.journal is not None:
-            return self.journal.since(self.scope, after)
-        return _each(row for row in reversed(list(self._written)) if row.seq > after)
+        return self._rows.since(self.scope, after)
 
     async def state_at(self, seq: int) -> BankState:
         """Return the state right after journal entry `seq`.
@@ -252,7 +287,7 @@ class Log:
                     return None
                 reach("bank.planned")
                 try:
-                    row = await self._write(entry, state.seq)
+                    row = await self._rows.append(self.scope, entry, expect=state.seq)
                 except VersionConflict:
                     if attempt == _ATTEMPTS:
                         raise
@@ -285,7 +320,9 @@ class Log:
                 let_go(rows)
                 del rows
                 try:
-                    row = await self._rewrite(rewritten, state.seq, reason)
+                    row = await self._rows.redact(
+                        self.scope, rewritten, expect=state.seq, reason=reason
+                    )
                 except VersionConflict:
                     continue
                 del state
@@ -294,18 +331,6 @@ class Log:
                 return row
         raise StoreError("other writers were first each time; try again")
 
-    async def _rewrite(self, rewritten: Mapping[int, Entry], seq: int, reason: str) -> JournalRow:
-        if self.journal is not None:
-            return await self.journal.redact(self.scope, rewritten, expect=seq, reason=reason)
-        entry = Redacted(rewritten=tuple((seq, "") for seq in sorted(rewritten)), reason=reason)
-        row = JournalRow(seq=seq + 1, recorded_at=self.clock(), entry=entry)
-        old = [
-            known.model_copy(update={"entry": rewritten.get(known.seq, known.entry)})
-            for known in reversed(list(self._written))
-        ]
-        self._written = PersistentList([row, *reversed(old)])
-        return row
-
     async def replay(self, rows: Sequence[JournalRow]) -> None:
         """Append rows of an export with their dates, all or nothing.
 
@@ -313,28 +338,16 @@ class Log:
         """
         self._writing()
         state = await self.sync()
-        if self.journal is not None:
-            entries, dates = [row.entry for row in rows], [row.recorded_at for row in rows]
-            written = await self.journal.append_many(
-                self.scope, entries, expect=state.seq, recorded_at=dates
-            )
-        else:
-            written = [
-                row.model_copy(update={"seq": state.seq + i}) for i, row in enumerate(rows, 1)
-            ]
-            for row in written:
-                self._written = self._written.push_front(row)
+        written = await self._rows.append_many(
+            self.scope,
+            [row.entry for row in rows],
+            expect=state.seq,
+            recorded_at=[row.recorded_at for row in rows],
+        )
         slices = Slices()
         for row in written:
             await self._follow(row)
             await slices.rest()
-
-    async def _write(self, entry: Entry, seq: int) -> JournalRow:
-        if self.journal is not None:
-            return await self.journal.append(self.scope, entry, expect=seq)
-        row = JournalRow(seq=seq + 1, recorded_at=self.clock(), entry=entry)
-        self._written = self._written.push_front(row)
-        return row
 
     def _writing(self) -> asyncio.Lock:
         """Return the lock of the writers. Raises `StoreReadOnly`."""
@@ -353,14 +366,10 @@ async def applied(state: BankState, row: JournalRow) -> BankState:
     return await aside(apply, state, row) if is_large((row.entry,)) else apply(state, row)
 
 
-async def _each(rows: Iterable[JournalRow]) -> AsyncIterator[JournalRow]:
-    for row in rows:
-        yield row
-
-
-def no_rows() -> AsyncIterator[JournalRow]:
+async def no_rows() -> AsyncIterator[JournalRow]:
     """Yield nothing."""
-    return _each(())
+    return
+    yield
 
 
 def _is_behind(redacted: JournalRow, start: int, head: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rpds import HashTrieSet
 
@@ -25,13 +25,11 @@ from memagent.search.arena import NO_ROW
 from memagent.search.fusion import Candidate
 from memagent.search.index import IndexView
 from memagent.search.pipeline import SearchContext, most_similar, recall
-from memagent.search.projection import Level, NetworkedIndex, Projection, Projector
+from memagent.search.projection import Level, NetworkedIndex, Projected, Projection, Projector
 from memagent.state.expiry import NEVER_LOOKED, ExpiredIds, Expiry
 from memagent.state.fold import EMPTY_STATE, BankState
 
-if TYPE_CHECKING:
-    from memagent.memory.bank import MemoryBank
-
+P = TypeVar("P", bound=Projected)
 MOST_PAST: Final = 2
 _LARGE_PAST: Final = 256
 """Items from which on a view of the past is kept: to make it takes longer than a search."""
@@ -49,39 +47,39 @@ class SavedProjections(Protocol):
         """Return a memory's last projection, checked; None without one. Blocks."""
         ...
 
-    def watch(self, memory: MemoryBank) -> None:
+    def watch(self, memory: Projected) -> None:
         """Save a memory's projection when the store closes."""
         ...
 
-    def grown(self, memory: MemoryBank, *, seq: int, items: int) -> None:
+    def grown(self, memory: Projected, *, seq: int, items: int) -> None:
         """Save a memory's projection in the background if it grew enough."""
         ...
 
 
-class PastViews:
+class PastViews(Generic[P]):
     """The last views of the past of a large memory; kept until words are erased."""
 
     __slots__ = ("_views",)
 
     def __init__(self) -> None:
-        self._views: tuple[tuple[tuple[int, AsOf], MemoryBank], ...] = ()
+        self._views: tuple[tuple[tuple[int, AsOf], P], ...] = ()
 
     def __len__(self) -> int:
         return len(self._views)
 
-    def get(self, seq: int, when: AsOf) -> MemoryBank | None:
+    def get(self, seq: int, when: AsOf) -> P | None:
         """Return the view up to a sequence, as it was asked for; None where none is kept."""
         return next((view for known, view in self._views if known == (seq, when)), None)
 
-    def keep(self, seq: int, when: AsOf, view: MemoryBank) -> None:
+    def keep(self, seq: int, when: AsOf, view: P) -> None:
         """Keep a view, if it takes long to make."""
-        if len(view.state.items) >= _LARGE_PAST:
+        if len(view.projection().state.items) >= _LARGE_PAST:
             self._views = (*self._views[1 - MOST_PAST :], ((seq, when), view))
 
     def clear(self) -> None:
         """Let all views go."""
         for _, past in self._views:
-            let_go(past.state, past.view.index)
+            let_go(*past.projection()[:2])
         self._views = ()
 
 
@@ -125,7 +123,7 @@ class View:
                 self.index, self._pending, self.expiry = seen.index, seen.pending, seen.expiry
             else:
                 self._pending = HashTrieSet(seen.state.items)
-        self.past = PastViews()
+        self.past: PastViews[Any] = PastViews()
         self._unembedded: frozenset[str] = frozenset()
         """Items that the embedder failed on; they are tried again when it works again."""
         self._indexing: asyncio.Lock | None = None

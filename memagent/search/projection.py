@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from memagent.core.answers import Filter
 from memagent.core.errors import EmbeddingError, boundary
 from memagent.core.long_work import Slices, aside
-from memagent.core.records import MemoryItem, Session, Turn
+from memagent.core.records import MemoryItem, Scope, Session, Turn
 from memagent.embed.vectors import off_unit
 from memagent.protocols import Embedder, IndexRow, Matrix, Vector
 from memagent.search.arena import NO_ROW, Arena
@@ -40,6 +40,24 @@ class Projection(NamedTuple):
     view: IndexView
     pending: frozenset[str]
     """Items that the view has yet to catch up with."""
+
+
+class Projected(Protocol):
+    """A memory that can tell its projection; see `MemoryBank`."""
+
+    @property
+    def scope(self) -> Scope:
+        """The owner of the memory."""
+        ...
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder of its vectors."""
+        ...
+
+    def projection(self) -> Projection:
+        """Return the present state and view as a value."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ async def test_no_text_reaches_the_most_of_bm25_and_unknown_words_make_it_higher
         await bank_of(
             [("Ana", "tulip " * 400), ("Rui", "a tulip and a rose"), ("Rui", "the cellar")]
         )
-    ).view
+    ).view.index
     scoring = Scoring(view, terms=view.arena.known_terms(query_terms("tulip rose")), k1=K1, b=B)
     for field in (OWN, CONTEXT):
         most = scoring.lexical_most(field=field)

@@ -124,10 +124,6 @@ class MemoryBank:
             raise MemoryNotFound(f"no memory {item_id!r} for user {self.scope.user_id!r}")
         return item
 
-    def turn(self, turn_id: str) -> Turn | None:
-        """Return a stored turn, or None."""
-        return self.log.state.turn(turn_id)
-
     def turn_with_session(self, turn_id: str) -> tuple[Turn, Session] | None:
         """Return a stored turn with its session, or None."""
         state = self.log.state
@@ -174,12 +170,7 @@ class MemoryBank:
 
         Edges that break a rule are left out, with the reason in `rejected`.
         """
-
-        def entry(state: BankState) -> GraphDelta | None:
-            checked = checked_delta(state.graph, delta)
-            return None if checked.empty and not checked.rejected else checked
-
-        row = await self.log.append(entry)
+        row = await self.log.append(lambda state: _delta_entry(state, delta))
         return row.entry if row is not None and isinstance(row.entry, GraphDelta) else GraphDelta()
 
     async def learn(self, updates: Sequence[tuple[str, ItemStats]]) -> None:
@@ -267,15 +258,13 @@ class MemoryBank:
         Its clock stands still at the moment `at`, if one is given. Where only the items
         `differing` are other than in this bank, it takes over the index of the others.
         """
-        projector = self.view.projector
+        projector, index = self.view.projector, self.view.index
+        pending = state.items if differing is None else {*self.view.lagging, *differing}
         if differing is None:
-            seen = Seen(state, IndexView(projector.arena), HashTrieSet(state.items), projector)
-        else:
-            pending = HashTrieSet({*self.view.lagging, *differing})
-            seen = Seen(state, self.view.index, pending, projector)
-        return self._beginning(
-            seen, clock=self.log.clock if at is None else lambda: at, read_only=True
-        )
+            index = IndexView(projector.arena)
+        seen = Seen(state, index, HashTrieSet(pending), projector)
+        clock = self.log.clock if at is None else lambda: at
+        return self._beginning(seen, clock=clock, read_only=True)
 
     @classmethod
     def restore(cls, snapshot: MemorySnapshot, *, embedder: Embedder) -> MemoryBank:
@@ -297,3 +286,8 @@ class MemoryBank:
             base=seen.state,
         )
         return bank
+
+
+def _delta_entry(state: BankState, delta: GraphDelta) -> GraphDelta | None:
+    checked = checked_delta(state.graph, delta)
+    return None if checked.empty and not checked.rejected else checked

@@ -104,8 +104,10 @@ class _PrivateRows:
         self, scope: Scope, rewritten: Mapping[int, Entry], *, expect: int, reason: str
     ) -> JournalRow:
         self._rows = PersistentList(
-            row.model_copy(update={"entry": rewritten.get(row.seq, row.entry)})
-            for row in self._rows
+            [
+                row.model_copy(update={"entry": rewritten.get(row.seq, row.entry)})
+                for row in self._rows
+            ]
         )
         names = tuple((seq, "") for seq in sorted(rewritten))
         return await self.append(scope, Redacted(rewritten=names, reason=reason), expect=expect)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -31,6 +31,24 @@ from memagent.protocols import ChatModel, Clock, Embedder
 if TYPE_CHECKING:
     from memagent.events.networkx_view import FrozenEventGraph
     from memagent.graphs.state import Tool
+
+
+class AgentOptions(TypedDict, total=False):
+    """The keywords of an agent; None, where allowed, leaves a choice to the settings."""
+
+    design: MemoryDesign | str | None
+    embedder: Embedder | str | None
+    tools: Sequence[Tool]
+    base_url: str | None
+    """The address of the model's server."""
+    api_key: str | None
+    """Its key; without one litellm reads the provider's own environment variable."""
+    read_only: bool
+    settings: AgentSettings | None
+    checkpointer: Any
+    """One of LangGraph's; it keeps runs of `chat` that are cut off."""
+    thread: str | None
+    """The conversation of messages that name none; a new one for each agent unless given."""
 
 
 @dataclass(frozen=True, init=False)
@@ -61,7 +79,7 @@ class AgentParts:
     """A LangGraph checkpointer for conversations, if any."""
     thread: str
     """The conversation of messages that name no thread."""
-    _store: OpenStore | None = field(init=False, repr=False, compare=False)
+    store: OpenStore | None = field(init=False, repr=False, compare=False)
     """The store that this agent opened and closes."""
 
     def __init__(  # noqa: PLR0913 (the front door names its options)
@@ -71,35 +89,35 @@ class AgentParts:
         path: str | Path | None = None,
         *,
         bank: MemoryBank | None = None,
-        design: MemoryDesign | str | None = None,
-        embedder: Embedder | str | None = None,
-        tools: Sequence[Tool] = (),
-        base_url: str | None = None,
-        api_key: str | None = None,
-        read_only: bool = False,
-        settings: AgentSettings | None = None,
         clock: Clock = system_clock,
         sampling: Mapping[Role, Sampling] | None = None,
         tracing: bool | None = None,
         capture_content: bool | None = None,
         recipe: Recipe | None = None,
         keep_unreadable: bool = False,
-        checkpointer: Any = None,
-        thread: str | None = None,
+        **options: Unpack[AgentOptions],
     ) -> None:
         """Open the memory of a user at `path`, or take one that is open as `bank`.
 
-        Options are those of `Agent`; what is None comes from the settings. Raises
-        `ConfigError`, `InputError`, `StoreLocked`, `StoreError`.
+        Further keywords are those of `AgentOptions`; what is None comes from the
+        settings. Raises `ConfigError`, `InputError`, `StoreLocked`, `StoreError`.
         """
+        check_options(options)
+        settings, embedder = options.get("settings"), options.get("embedder")
         defaults = settings or _default_settings()
-        chat = build_model(model, defaults, base_url=base_url, api_key=api_key)
-        chosen = build_design(design or defaults.design, has_model=chat is not None)
+        chat = build_model(
+            model, defaults, base_url=options.get("base_url"), api_key=options.get("api_key")
+        )
+        chosen = build_design(options.get("design") or defaults.design, has_model=chat is not None)
         store: OpenStore | None = None
         if bank is None:
             scope = scope_of(user_id)
             store = OpenStore.open(
-                settings, path=path, embedder=embedder, read_only=read_only, clock=clock
+                settings,
+                path=path,
+                embedder=embedder,
+                read_only=options.get("read_only", False),
+                clock=clock,
             )
             bank = store.bank(scope)
         elif path is not None or embedder is not None:
@@ -110,22 +128,22 @@ class AgentParts:
             "model": chat or NoModel(),
             "bank": bank,
             "clock": clock,
-            "tools": tuple(tools),
+            "tools": tuple(options.get("tools", ())),
             "sampling": defaults.sampling if sampling is None else sampling,
             "tracing": defaults.tracing if tracing is None else tracing,
             "capture_content": capture,
             "recipe": recipe or defaults.recipe,
             "keep_unreadable": keep_unreadable,
-            "checkpointer": checkpointer,
-            "thread": thread or new_thread(),
-            "_store": store,
+            "checkpointer": options.get("checkpointer"),
+            "thread": options.get("thread") or new_thread(),
+            "store": store,
         }
         vars(self).update(values)
 
     async def aclose(self) -> None:
         """Release the memory that this agent opened; harmless when repeated."""
-        if self._store is not None:
-            self._store.close()
+        if self.store is not None:
+            self.store.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -163,6 +181,13 @@ class AgentParts:
     def snapshot(self) -> MemorySnapshot:
         """Return the memory as last read or written; O(1)."""
         return self.bank.snapshot()
+
+
+def check_options(options: AgentOptions) -> None:
+    """Raise `TypeError` for a keyword that no agent has."""
+    unknown = options.keys() - AgentOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"an agent got an unexpected keyword argument {min(unknown)!r}")
 
 
 @cache

@@ -17,7 +17,6 @@ from places import ROOT
 LIMITS = {"file": 400, "class": 250, "function": 60, "parameters": 6}
 EXCEPTIONS = {
     "parameters": {
-        "memagent/agent.py Agent.__init__",
         "memagent/agent_parts.py AgentParts.__init__",
         "memagent/integrations/mem0.py AsyncMemory.add",
         "memagent/integrations/mem0.py AsyncMemory.get_all",
@@ -27,7 +26,7 @@ EXCEPTIONS = {
     }
 }
 """Names over a limit. The list may only shrink."""
-MOST_EXCEPTIONS = 7
+MOST_EXCEPTIONS = 6
 PACKAGES = ("memagent", "environments", "train")
 
 

@@ -54,7 +54,7 @@ def ours() -> Generator[Made]:
 
     def make() -> BaseStore:
         agent = Agent(path=":memory:", user_id="ana", embedder="hashing")
-        live, _ = agent._live()
+        live, _ = agent._opened.parts()
         live.bank.log.clock = lambda: system_clock() + ahead[0]
         opened.append(agent)
         return MemoryStore(agent)

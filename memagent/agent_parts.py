@@ -18,12 +18,12 @@ from pydantic import ValidationError
 from memagent.config import AgentSettings
 from memagent.core.errors import ConfigError, InputError, fault_in
 from memagent.core.exchange import Role, Sampling
+from memagent.core.later import Later
 from memagent.core.recipes import BALANCED, Recipe
 from memagent.core.records import Scope
 from memagent.core.snapshot import MemorySnapshot
 from memagent.designs.base import MemoryDesign
 from memagent.memory.bank import MemoryBank, system_clock
-from memagent.memory.facade import Memory
 from memagent.open_store import OpenStore
 from memagent.parts import NoModel, build_design, build_model
 from memagent.protocols import ChatModel, Clock, Embedder
@@ -31,6 +31,9 @@ from memagent.protocols import ChatModel, Clock, Embedder
 if TYPE_CHECKING:
     from memagent.events.networkx_view import FrozenEventGraph
     from memagent.graphs.state import Tool
+    from memagent.memory import facade
+else:
+    facade = Later("memagent.memory.facade")
 
 
 class AgentOptions(TypedDict, total=False):
@@ -152,9 +155,9 @@ class AgentParts:
         await self.aclose()
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> facade.Memory:
         """Direct verbs on the memory."""
-        return Memory(
+        return facade.Memory(
             self.bank, recipe=self.recipe or BALANCED, capture_content=self.capture_content
         )
 

@@ -16,9 +16,9 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from memagent.config import AgentSettings
+from memagent.core import Later
 from memagent.core.errors import ConfigError, InputError, fault_in
 from memagent.core.exchange import Role, Sampling
-from memagent.core.later import Later
 from memagent.core.recipes import BALANCED, Recipe
 from memagent.core.records import Scope
 from memagent.core.snapshot import MemorySnapshot

@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from memagent.agent_parts import AgentParts
+from memagent.core import Later
 from memagent.core.answers import Answer, AsOf, Question, Reply, ReplyDelta
 from memagent.core.exchange import Message, ModelRequest, Role
-from memagent.core.later import Later
 from memagent.core.recipes import Recipe
 from memagent.core.records import Session, Trust
 from memagent.core.reports import AgentStatus, IngestReport
@@ -279,7 +279,7 @@ class AsyncAgent(AgentParts):
         reports = [
             await self.remember(session, on_error=on_error) for session in await self.unfinished()
         ]
-        if not self.bank.read_only:
+        if not self.bank.log.read_only:
             await experience.learn_pending(self.context)
         return reports
 

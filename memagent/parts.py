@@ -21,9 +21,9 @@ from memagent.config import (
     Settings,
     StaticEmbedderSettings,
 )
+from memagent.core import Later
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import ModelRequest, ModelResponse
-from memagent.core.later import Later
 from memagent.core.records import Scope
 from memagent.designs.base import MemoryDesign
 from memagent.protocols import ChatModel, Embedder, Reranker, VectorIndex

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from memagent.core import Later
 from memagent.core.answers import Answer, Question
 from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, ModelResponse, Usage
-from memagent.core.later import Later
 from memagent.designs.base import Answerer, SlotContext, ToolsWanted
 from memagent.graphs.flow import Flow, Step
 from memagent.graphs.state import AnswerState, NodeRuntime

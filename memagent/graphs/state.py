@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
+from memagent.core import Later
 from memagent.core.answers import Answer, Filter, Hit, Question, Reply
 from memagent.core.exchange import (
     JsonSchema,
@@ -26,7 +27,6 @@ from memagent.core.exchange import (
     ToolSpec,
     Usage,
 )
-from memagent.core.later import Later
 from memagent.core.ops import MemoryOp, OpBatch
 from memagent.core.records import Chunk, Fact, Session
 from memagent.core.reports import IngestReport

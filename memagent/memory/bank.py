@@ -28,7 +28,7 @@ from memagent.core.snapshot import (
 from memagent.events.rules import checked_delta
 from memagent.memory.chunking import session_entry
 from memagent.memory.log import Log, system_clock
-from memagent.memory.view import SavedProjections, Seen, Sources, View
+from memagent.memory.view import SavedProjections, Sources, View, ViewContent
 from memagent.protocols import Clock, Embedder, Journal, Reranker
 from memagent.search.fusion import Candidate
 from memagent.search.index import IndexView
@@ -76,11 +76,6 @@ class MemoryBank:
     def scope(self) -> Scope:
         """The owner of the memory."""
         return self.log.scope
-
-    @property
-    def read_only(self) -> bool:
-        """Whether writes raise `StoreReadOnly`."""
-        return self.log.read_only
 
     @property
     def state(self) -> BankState:
@@ -183,7 +178,12 @@ class MemoryBank:
 
     async def refresh(self) -> None:
         """Bring the search view up to date (embeds what is new)."""
-        state = await self.log.sync()
+        await self.log.sync()
+        await self.follow()
+
+    async def follow(self) -> None:
+        """Bring the search view level with the state as last read or written."""
+        state = self.log.state
         await self.view.follow(self.log.clock(), self.log.head)
         saved = self.view.sources.saved
         if saved is not None:
@@ -228,23 +228,23 @@ class MemoryBank:
 
     def snapshot(self) -> MemorySnapshot:
         """Return the memory, as last read or written, as an immutable value; O(1)."""
-        return snapshot_of(self.state, self.view.seen)
+        return snapshot_of(self.state, self.view.content)
 
     def fork(self) -> MemoryBank:
         """Return a private copy in memory; O(1), and its writes never reach this bank."""
-        return self._beginning(self.view.seen)
+        return self._beginning(self.view.content)
 
     def at(self, snapshot: MemorySnapshot) -> MemoryBank:
         """Return a private bank in memory that starts from a snapshot.
 
         O(1) for a snapshot of this process with the same embedder.
         """
-        seen = snapshot.live
-        if not isinstance(seen, Seen):
+        start = snapshot.live
+        if not isinstance(start, ViewContent):
             state, projector = rebuilt(snapshot), self.view.projector
             pending = HashTrieSet(state.items)
-            seen = Seen(state, IndexView(projector.arena), pending, projector)
-        return self._beginning(seen)
+            start = ViewContent(state, IndexView(projector.arena), pending, projector)
+        return self._beginning(start)
 
     def showing(
         self,
@@ -262,9 +262,9 @@ class MemoryBank:
         pending = state.items if differing is None else {*self.view.lagging, *differing}
         if differing is None:
             index = IndexView(projector.arena)
-        seen = Seen(state, index, HashTrieSet(pending), projector)
+        start = ViewContent(state, index, HashTrieSet(pending), projector)
         clock = self.log.clock if at is None else lambda: at
-        return self._beginning(seen, clock=clock, read_only=True)
+        return self._beginning(start, clock=clock, read_only=True)
 
     @classmethod
     def restore(cls, snapshot: MemorySnapshot, *, embedder: Embedder) -> MemoryBank:
@@ -272,18 +272,18 @@ class MemoryBank:
         return cls(embedder=embedder).at(snapshot)
 
     def _beginning(
-        self, seen: Seen, *, clock: Clock | None = None, read_only: bool = False
+        self, start: ViewContent, *, clock: Clock | None = None, read_only: bool = False
     ) -> MemoryBank:
         """Return a private bank that goes on from what a view has seen."""
         bank = MemoryBank.__new__(MemoryBank)
-        bank.view = View(self.view.projector, Sources(reranker=self.view.sources.reranker), seen)
+        bank.view = View(self.view.projector, Sources(reranker=self.view.sources.reranker), start)
         bank.log = Log(
             self.scope,
             None,
             bank.view,
             clock=clock or self.log.clock,
             read_only=read_only,
-            base=seen.state,
+            base=start.state,
         )
         return bank
 

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 
+from memagent.core import Later
 from memagent.core.answers import AsOf, Filter, Hit, Query, SearchEvidence
 from memagent.core.errors import (
     ConfigError,
@@ -19,7 +20,6 @@ from memagent.core.errors import (
     StoreError,
     VersionConflict,
 )
-from memagent.core.later import Later
 from memagent.core.long_work import aside
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
 from memagent.core.recipes import BALANCED, Recipe, recipe_of

@@ -48,7 +48,7 @@ def system_clock() -> datetime:
 
 
 class Follower(Protocol):
-    """What follows the states of a log."""
+    """A part that follows the states of a log."""
 
     async def load(self, scope: Scope) -> Projection | None:
         """Return something better than the empty state to start from, if there is any."""

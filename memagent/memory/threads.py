@@ -165,21 +165,41 @@ def continued(state: BankState, thread: str, history: Sequence[Spoken]) -> Threa
     turns = thread_turns(state, thread)
     if not turns:
         return ThreadMatch(thread, 0, 0)
-    for end in range(len(history) - 1, 0, -1):
-        first = max(0, len(turns) - end)
-        if _common(turns[first:], history[end - (len(turns) - first) : end]) == len(turns) - first:
-            return ThreadMatch(thread, end, 0)
-    return ThreadMatch(thread, len(history) - 1, 0)
+    earlier = [_key(message) for message in reversed(history[:-1])]
+    back = _overlap([_key(turn) for turn in reversed(turns)], earlier)
+    return ThreadMatch(thread, len(earlier) - back, 0)
+
+
+def _overlap(pattern: Sequence[object], text: Sequence[object]) -> int:
+    """Return where a pattern first begins in a text, whole or cut off by the text's end.
+
+    0 where it does nowhere. Linear, as Knuth, Morris and Pratt search.
+    """
+    borders, length = [0] * len(pattern), 0
+    for at in range(1, len(pattern)):
+        while length and pattern[at] != pattern[length]:
+            length = borders[length - 1]
+        length += pattern[at] == pattern[length]
+        borders[at] = length
+    length = 0
+    for at, value in enumerate(text):
+        while length and value != pattern[length]:
+            length = borders[length - 1]
+        length += value == pattern[length]
+        if length == len(pattern):
+            return at + 1 - length
+    return len(text) - length if length else 0
 
 
 def _common(turns: Sequence[Turn], history: Sequence[Spoken]) -> int:
     """Return how many messages both begin with."""
     pairs = zip(turns, history, strict=False)
-    same = (
-        _plain(turn.text) == _plain(message.text) and is_reply(turn) == is_reply(message)
-        for turn, message in pairs
-    )
-    return sum(1 for _ in takewhile(bool, same))
+    return sum(1 for _ in takewhile(lambda pair: _key(pair[0]) == _key(pair[1]), pairs))
+
+
+def _key(message: Turn | Spoken) -> tuple[str, bool]:
+    """Return what two messages agree in that are the same."""
+    return _plain(message.text), is_reply(message)
 
 
 def _plain(text: str) -> str:

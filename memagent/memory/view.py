@@ -41,7 +41,7 @@ _NOTHING: Final[HashTrieSet[str]] = HashTrieSet()
 
 
 class SavedProjections(Protocol):
-    """Where projections are kept between two openings of a memory, such as `Checkpoints`."""
+    """The place where projections are kept between two openings of a memory, such as `Checkpoints`."""
 
     def load(self, scope: Scope, embedder: Embedder) -> Projection | None:
         """Return a memory's last projection, checked; None without one. Blocks."""
@@ -83,7 +83,7 @@ class PastViews(Generic[P]):
         self._views = ()
 
 
-class Seen(NamedTuple):
+class ViewContent(NamedTuple):
     """The content of a view, which lets another go on from it at once."""
 
     state: BankState
@@ -95,7 +95,7 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Sources:
-    """What a view may use beside its projector."""
+    """The parts that a view may use beside its projector."""
 
     networked: NetworkedIndex | None = None
     """Proposes candidates for the head of the journal; without it the view searches alone."""
@@ -112,17 +112,19 @@ class View:
         "state",
     )  # fmt: skip
 
-    def __init__(self, projector: Projector, sources: Sources, seen: Seen | None = None) -> None:
+    def __init__(
+        self, projector: Projector, sources: Sources, start: ViewContent | None = None
+    ) -> None:
         """Make an empty view, or one that goes on from what another has seen."""
         self.projector, self.sources = projector, sources
         self.state, self.expiry = EMPTY_STATE, NEVER_LOOKED
         self.index, self._pending = IndexView(projector.arena), _NOTHING
-        if seen is not None:
-            self.state = seen.state
-            if seen.projector is projector:
-                self.index, self._pending, self.expiry = seen.index, seen.pending, seen.expiry
+        if start is not None:
+            self.state = start.state
+            if start.projector is projector:
+                self.index, self._pending, self.expiry = start.index, start.pending, start.expiry
             else:
-                self._pending = HashTrieSet(seen.state.items)
+                self._pending = HashTrieSet(start.state.items)
         self.past: PastViews[Any] = PastViews()
         self._unembedded: frozenset[str] = frozenset()
         """Items that the embedder failed on; they are tried again when it works again."""
@@ -130,9 +132,9 @@ class View:
         """Held by the one task that indexes many items."""
 
     @property
-    def seen(self) -> Seen:
+    def content(self) -> ViewContent:
         """State and index as they are, for another view to go on from."""
-        return Seen(self.state, self.index, self._pending, self.projector, self.expiry)
+        return ViewContent(self.state, self.index, self._pending, self.projector, self.expiry)
 
     @property
     def projection(self) -> Projection:

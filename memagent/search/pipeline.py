@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from memagent.core import Later
 from memagent.core.answers import MAX_ASKED_TIMES, MAX_RULED_CHARS, Filter, Query
 from memagent.core.errors import ModelError, boundary
-from memagent.core.later import Later
 from memagent.core.recipes import PLAIN, Recipe
 from memagent.core.records import TimeSpan
 from memagent.protocols import Reranker, Vector

@@ -38,8 +38,8 @@ from typing import (
     TypeVar,
 )
 
+from memagent.core import Later
 from memagent.core.answers import Hit, Query
-from memagent.core.later import Later
 from memagent.core.records import MemoryItem
 from memagent.tracing.attributes import (
     Attributes,

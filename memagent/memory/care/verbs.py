@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memagent.core.later import Later
+from memagent.core import Later
 from memagent.core.reports import ErasureReceipt, Quarantined, SourceFilter, Touched
 from memagent.core.snapshot import Commit
 from memagent.memory.bank import MemoryBank

@@ -107,6 +107,8 @@ async def _stranger(view: QuestionView, speakers: Sequence[str], bank: MemoryBan
     names = [
         name for name in view.people if not any(_same_name(name, speaker) for speaker in speakers)
     ]
+    if not names:
+        return None
     answers = await bank.search_many([Query(text=name, arms=_LEXICAL) for name in names], k=10)
     unknown = (
         name

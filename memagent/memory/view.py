@@ -41,7 +41,7 @@ _NOTHING: Final[HashTrieSet[str]] = HashTrieSet()
 
 
 class SavedProjections(Protocol):
-    """The place where projections are kept between two openings of a memory, such as `Checkpoints`."""
+    """The place of projections between two openings of a memory, such as `Checkpoints`."""
 
     def load(self, scope: Scope, embedder: Embedder) -> Projection | None:
         """Return a memory's last projection, checked; None without one. Blocks."""

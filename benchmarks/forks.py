@@ -23,6 +23,7 @@ from memagent.core.answers import Filter
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, SourceRef, TimeSpan
 from memagent.memory.bank import MemoryBank
+from memagent.search.scoring import Scoring
 from memagent.testing.index_kit import unit_vectors
 
 DIM = 384
@@ -90,7 +91,10 @@ async def one_round(bank: MemoryBank, number: int, query: Any, seed: str) -> dic
         source=DIRECT,
     )
     c = clock()
-    found = await fork.nearest(query, k=10, where=Filter(speakers=frozenset({"speaker 3"})))
+    await fork.refresh()
+    found = Scoring(fork.view.index, vector=query).nearest(
+        k=10, where=Filter(speakers=frozenset({"speaker 3"}))
+    )
     d = clock()
     walked = fork.walk([seed], hops=2, limit=50)
     e = clock()

@@ -207,7 +207,7 @@ async def main() -> None:
     """Measure and print."""
     bank = await filled()
     asked = questions()
-    rows = bank.view.arena.matrix[:ITEMS].copy()
+    rows = bank.view.index.arena.matrix[:ITEMS].copy()
     vector = (await bank.embedder.embed([asked[0]]))[0]
     best: dict[str, tuple[float, float, float, float]] = {}
     floor = float("inf")
@@ -221,7 +221,7 @@ async def main() -> None:
                 best[name] = tuple(map(min, old, found))  # pyright: ignore[reportArgumentType]
         rebuild = min(rebuild, rebuild_s(bank)) if number < 3 else rebuild
     results: dict[str, Any] = {
-        "items": len(bank.view),
+        "items": len(bank.view.index),
         "graph, nodes and edges": (
             f"{len(bank.state.graph.nodes):,} and {bank.state.graph.edge_count:,}"
         ),

@@ -35,7 +35,7 @@ def median_us(work: Callable[[], object], *, rounds: int = 300) -> float:
 async def main() -> None:
     """Measure and print."""
     bank = await filled(ITEMS)
-    view = bank.view
+    view = bank.view.index
     query = unit_vectors(1, DIM, seed=4)[0]
     matrix = unit_vectors(ITEMS, DIM, seed=5)
     kept = np.arange(3, ITEMS, SPEAKERS)

@@ -13,20 +13,18 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, wait
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
-from memagent.agent_parts import new_thread, scope_of
+from memagent.agent_parts import AgentOptions, check_options, new_thread, scope_of
 from memagent.async_agent import AsyncAgent, Graphs
 from memagent.background import Background
 from memagent.blocking import SyncMemory as SyncMemory
 from memagent.blocking import blocking, blocking_stream
-from memagent.build import Store, build_model, open_store
 from memagent.config import AgentSettings
 from memagent.core.answers import Reply, ReplyDelta
 from memagent.core.errors import ConfigError
@@ -35,14 +33,13 @@ from memagent.core.reports import AgentStatus, IngestReport
 from memagent.core.snapshot import MemorySnapshot
 from memagent.designs.base import MemoryDesign
 from memagent.live_agent import LiveAgent
-from memagent.loop_thread import LoopThread
 from memagent.memory.incoming import Said, When, as_session
+from memagent.parts import build_model
 from memagent.protocols import ChatModel, Embedder
 from memagent.remembering import OnError
 
 if TYPE_CHECKING:
     from memagent.graphs.chat_run import ChatOptions
-    from memagent.graphs.state import Tool
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -57,42 +54,32 @@ class Agent:
     how to answer. Use it as a context manager, or call `close()`.
     """
 
-    def __init__(  # noqa: PLR0913 (the front door names its options)
+    def __init__(
         self,
         model: ChatModel | str | None = None,
         user_id: str = "default",
         path: str | Path | None = None,
-        *,
-        design: MemoryDesign | str | None = None,
-        embedder: Embedder | str | None = None,
-        tools: Sequence[Tool] = (),
-        base_url: str | None = None,
-        api_key: str | None = None,
-        read_only: bool = False,
-        settings: AgentSettings | None = None,
-        checkpointer: Any = None,
-        thread: str | None = None,
+        **options: Unpack[AgentOptions],
     ) -> None:
         """Open the memory at `path`.
 
         None is a file in the user's data directory; `":memory:"` keeps nothing on disk.
-        `base_url` and `api_key` are those of the model's server; without a key litellm
-        reads the provider's own environment variable. A `checkpointer` is one of
-        LangGraph's and keeps runs of `chat` that are cut off; `thread` is the
-        conversation of messages that name none, a new one for each agent unless given.
-        Raises `ConfigError`, `StoreLocked`, `StoreError`.
+        Further keywords are those of `AgentOptions`. Raises `ConfigError`, `InputError`,
+        `StoreLocked`, `StoreError`.
         """
+        check_options(options)
         _register_hooks()
-        self._scope = scope_of(user_id)
-        self._design, self._tools = design, tuple(tools)
+        self._scope, self._path = scope_of(user_id), path
+        # What a forked child opens again has the same conversation and the same budget.
+        self._options: AgentOptions = {**options, "thread": options.get("thread") or new_thread()}
         self._model = build_model(
-            model, settings or AgentSettings(), base_url=base_url, api_key=api_key
+            model,
+            options.get("settings") or AgentSettings(),
+            base_url=self._options.pop("base_url", None),
+            api_key=self._options.pop("api_key", None),
         )
-        self._open_args: dict[str, Any] = {"path": path, "embedder": embedder}
-        self._read_only, self._settings = read_only, settings
-        self._chat = {"checkpointer": checkpointer, "thread": thread or new_thread()}
         self._queue = Background()
-        self._opened = LiveAgent(self._open, read_only=read_only)
+        self._opened = LiveAgent(self._open, read_only=options.get("read_only", False))
         _OPEN.add(self)
 
     ask = blocking(AsyncAgent.ask)
@@ -144,12 +131,12 @@ class Agent:
         the report with the failed chunk instead. Raises `InputError` for turns that
         cannot be stored.
         """
-        agent, _ = self._live()
+        agent, _ = self._opened.parts()
         session = as_session(what, at=at, session_id=session_id, now=agent.clock())
         if background:
             return self._remember_later(session)
         wait(self._background())
-        return self._run(lambda agent: agent.remember(session, on_error=on_error))
+        return self.run(lambda agent: agent.remember(session, on_error=on_error))
 
     def chat(
         self, message: str, *, background: bool = True, **options: Unpack[ChatOptions]
@@ -172,10 +159,11 @@ class Agent:
         """Yield the reply of `chat` as the model speaks; the last piece has the `Reply`."""
         remember = options.get("remember", True)
         inline: ChatOptions = {**options, "remember": remember and not background}
-        agent, thread = self._live()
-        for delta in thread.iterate(agent.stream_chat(message, **inline)):
-            if delta.reply and not delta.reply.approvals and remember and background:
-                self._remember_later(agent.bank.state.sessions[delta.reply.session_id])
+        for delta in self._iterate(lambda agent: agent.stream_chat(message, **inline)):
+            reply = delta.reply
+            if reply and not reply.approvals and remember and background:
+                state = self._opened.parts()[0].bank.state
+                self._remember_later(state.sessions[reply.session_id])
             yield delta
 
     def flush(self, *, on_error: OnError = "raise") -> list[IngestReport]:
@@ -188,7 +176,7 @@ class Agent:
 
     def status(self) -> AgentStatus:
         """Return what the agent works with, what is stored, and what was not remembered."""
-        status = self._run(lambda agent: agent.status())
+        status = self.run(lambda agent: agent.status())
         last = self._queue.last_failure
         return status.model_copy(
             update={
@@ -208,26 +196,17 @@ class Agent:
 
         Raises `ConfigError` for a memory at `":memory:"`, which no other agent can open.
         """
-        if self._open_args["path"] == ":memory:":
+        if self._path == ":memory:":
             raise ConfigError(
                 "a memory at ':memory:' cannot be shared between agents; "
                 "give a path, or use AsyncAgent.with_model"
             )
-        return Agent(
-            model,
-            self._scope.user_id,
-            design=self._design,
-            tools=self._tools,
-            settings=self._settings,
-            read_only=self._read_only,
-            **self._open_args,
-            **self._chat,
-        )
+        return Agent(model, self._scope.user_id, self._path, **self._options)
 
     @property
     def memory(self) -> SyncMemory:
         """Direct verbs on the memory."""
-        return SyncMemory(lambda make: self._run(lambda agent: make(agent.memory)))
+        return SyncMemory(lambda make: self.run(lambda agent: make(agent.memory)))
 
     @property
     def graphs(self) -> Graphs:
@@ -240,9 +219,14 @@ class Agent:
         return self._scope.user_id
 
     @property
+    def embedder(self) -> Embedder:
+        """The embedder of the memory."""
+        return self._opened.parts()[0].embedder
+
+    @property
     def design(self) -> MemoryDesign:
         """The memory design in use."""
-        return self._live()[0].design
+        return self._opened.parts()[0].design
 
     def close(self) -> None:
         """Finish running and pending work, then release the store; harmless when repeated.
@@ -267,26 +251,28 @@ class Agent:
     def __repr__(self) -> str:
         return f"Agent(user_id={self.user_id!r}, closed={self._opened.closed})"
 
-    def _open(self, read_only: bool) -> tuple[Store, AsyncAgent]:
-        store = open_store(self._settings, **self._open_args, read_only=read_only)
-        try:
-            agent = store.agent(
-                self._scope, model=self._model, design=self._design, tools=self._tools
-            )
-            return store, replace(agent, **self._chat)
-        except BaseException:
-            store.close()
-            raise
+    def _open(self, read_only: bool) -> AsyncAgent:
+        options: AgentOptions = {**self._options, "read_only": read_only}
+        return AsyncAgent(self._model, self._scope.user_id, self._path, **options)
 
-    def _live(self) -> tuple[AsyncAgent, LoopThread]:
-        return self._opened.parts()
-
-    def _run(self, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]) -> T:
+    def run(self, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]) -> T:
+        """Wait for the coroutine that `make` gives for the asynchronous agent."""
         return self._opened.run(make)
 
+    def submit(self, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Start the coroutine that `make` gives for the asynchronous agent."""
+        agent, thread = self._opened.parts()
+        return thread.submit(make(agent))
+
+    def _iterate(self, make: Callable[[AsyncAgent], AsyncGenerator[T]]) -> Iterator[T]:
+        agent, thread = self._opened.parts()
+        return thread.iterate(make(agent))
+
+    _run = run
+
     def _remember_later(self, session: Session) -> Future[IngestReport]:
-        self._run(lambda agent: agent.bank.store_session(session))
-        agent, thread = self._live()
+        self.run(lambda agent: agent.bank.store_session(session))
+        agent, thread = self._opened.parts()
         return self._queue.submit(thread, agent, session)
 
     def _background(self) -> list[Future[IngestReport]]:

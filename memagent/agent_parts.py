@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
 from pydantic import ValidationError
 
 from memagent.config import AgentSettings
+from memagent.core import Later
 from memagent.core.errors import ConfigError, InputError, fault_in
 from memagent.core.exchange import Role, Sampling
 from memagent.core.recipes import BALANCED, Recipe
@@ -23,7 +24,6 @@ from memagent.core.records import Scope
 from memagent.core.snapshot import MemorySnapshot
 from memagent.designs.base import MemoryDesign
 from memagent.memory.bank import MemoryBank, system_clock
-from memagent.memory.facade import Memory
 from memagent.open_store import OpenStore
 from memagent.parts import NoModel, build_design, build_model
 from memagent.protocols import ChatModel, Clock, Embedder
@@ -31,6 +31,27 @@ from memagent.protocols import ChatModel, Clock, Embedder
 if TYPE_CHECKING:
     from memagent.events.networkx_view import FrozenEventGraph
     from memagent.graphs.state import Tool
+    from memagent.memory import facade
+else:
+    facade = Later("memagent.memory.facade")
+
+
+class AgentOptions(TypedDict, total=False):
+    """The keywords of an agent; None, where allowed, leaves a choice to the settings."""
+
+    design: MemoryDesign | str | None
+    embedder: Embedder | str | None
+    tools: Sequence[Tool]
+    base_url: str | None
+    """The address of the model's server."""
+    api_key: str | None
+    """Its key; without one litellm reads the provider's own environment variable."""
+    read_only: bool
+    settings: AgentSettings | None
+    checkpointer: Any
+    """One of LangGraph's; it keeps runs of `chat` that are cut off."""
+    thread: str | None
+    """The conversation of messages that name none; a new one for each agent unless given."""
 
 
 @dataclass(frozen=True, init=False)
@@ -61,7 +82,7 @@ class AgentParts:
     """A LangGraph checkpointer for conversations, if any."""
     thread: str
     """The conversation of messages that name no thread."""
-    _store: OpenStore | None = field(init=False, repr=False, compare=False)
+    store: OpenStore | None = field(init=False, repr=False, compare=False)
     """The store that this agent opened and closes."""
 
     def __init__(  # noqa: PLR0913 (the front door names its options)
@@ -71,35 +92,35 @@ class AgentParts:
         path: str | Path | None = None,
         *,
         bank: MemoryBank | None = None,
-        design: MemoryDesign | str | None = None,
-        embedder: Embedder | str | None = None,
-        tools: Sequence[Tool] = (),
-        base_url: str | None = None,
-        api_key: str | None = None,
-        read_only: bool = False,
-        settings: AgentSettings | None = None,
         clock: Clock = system_clock,
         sampling: Mapping[Role, Sampling] | None = None,
         tracing: bool | None = None,
         capture_content: bool | None = None,
         recipe: Recipe | None = None,
         keep_unreadable: bool = False,
-        checkpointer: Any = None,
-        thread: str | None = None,
+        **options: Unpack[AgentOptions],
     ) -> None:
         """Open the memory of a user at `path`, or take one that is open as `bank`.
 
-        Options are those of `Agent`; what is None comes from the settings. Raises
-        `ConfigError`, `InputError`, `StoreLocked`, `StoreError`.
+        Further keywords are those of `AgentOptions`; what is None comes from the
+        settings. Raises `ConfigError`, `InputError`, `StoreLocked`, `StoreError`.
         """
+        check_options(options)
+        settings, embedder = options.get("settings"), options.get("embedder")
         defaults = settings or _default_settings()
-        chat = build_model(model, defaults, base_url=base_url, api_key=api_key)
-        chosen = build_design(design or defaults.design, has_model=chat is not None)
+        chat = build_model(
+            model, defaults, base_url=options.get("base_url"), api_key=options.get("api_key")
+        )
+        chosen = build_design(options.get("design") or defaults.design, has_model=chat is not None)
         store: OpenStore | None = None
         if bank is None:
             scope = scope_of(user_id)
             store = OpenStore.open(
-                settings, path=path, embedder=embedder, read_only=read_only, clock=clock
+                settings,
+                path=path,
+                embedder=embedder,
+                read_only=options.get("read_only", False),
+                clock=clock,
             )
             bank = store.bank(scope)
         elif path is not None or embedder is not None:
@@ -110,22 +131,22 @@ class AgentParts:
             "model": chat or NoModel(),
             "bank": bank,
             "clock": clock,
-            "tools": tuple(tools),
+            "tools": tuple(options.get("tools", ())),
             "sampling": defaults.sampling if sampling is None else sampling,
             "tracing": defaults.tracing if tracing is None else tracing,
             "capture_content": capture,
             "recipe": recipe or defaults.recipe,
             "keep_unreadable": keep_unreadable,
-            "checkpointer": checkpointer,
-            "thread": thread or new_thread(),
-            "_store": store,
+            "checkpointer": options.get("checkpointer"),
+            "thread": options.get("thread") or new_thread(),
+            "store": store,
         }
         vars(self).update(values)
 
     async def aclose(self) -> None:
         """Release the memory that this agent opened; harmless when repeated."""
-        if self._store is not None:
-            self._store.close()
+        if self.store is not None:
+            self.store.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -134,9 +155,9 @@ class AgentParts:
         await self.aclose()
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> facade.Memory:
         """Direct verbs on the memory."""
-        return Memory(
+        return facade.Memory(
             self.bank, recipe=self.recipe or BALANCED, capture_content=self.capture_content
         )
 
@@ -163,6 +184,13 @@ class AgentParts:
     def snapshot(self) -> MemorySnapshot:
         """Return the memory as last read or written; O(1)."""
         return self.bank.snapshot()
+
+
+def check_options(options: AgentOptions) -> None:
+    """Raise `TypeError` for a keyword that no agent has."""
+    unknown = options.keys() - AgentOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"an agent got an unexpected keyword argument {min(unknown)!r}")
 
 
 @cache

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from memagent.agent_parts import AgentParts
+from memagent.core import Later
 from memagent.core.answers import Answer, AsOf, Question, Reply, ReplyDelta
 from memagent.core.exchange import Message, ModelRequest, Role
 from memagent.core.recipes import Recipe
@@ -22,24 +23,8 @@ from memagent.core.records import Session, Trust
 from memagent.core.reports import AgentStatus, IngestReport
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Trial
-from memagent.experience import (
-    Learned,
-    Recall,
-    ReportOptions,
-    compact,
-    learn_pending,
-    recall,
-    report,
-    tidy,
-)
-from memagent.llm.traced_model import traced
-from memagent.llm.wrappers import name_of
-from memagent.memory import timetravel
 from memagent.memory.chunking import split_session
-from memagent.memory.hits import SearchHits
 from memagent.memory.incoming import Said, When, as_question, as_session
-from memagent.memory.options import SearchArguments
-from memagent.memory.threads import thread_turns
 from memagent.parts import NoModel
 from memagent.remembering import OnError, demanding, remember_session
 from memagent.tracing import (
@@ -49,13 +34,26 @@ from memagent.tracing import (
     answer_figures,
     messages_content,
     operation_span,
+    tracing,
     usage_figures,
     within,
 )
 
 if TYPE_CHECKING:
+    from memagent import experience
+    from memagent.experience import Learned, Recall, ReportOptions
     from memagent.graphs.chat_run import ChatOptions
     from memagent.graphs.state import AgentContext
+    from memagent.llm import traced_model, wrappers
+    from memagent.memory import threads, timetravel
+    from memagent.memory.hits import SearchHits
+    from memagent.memory.options import SearchArguments
+else:
+    experience = Later("memagent.experience")
+    traced_model = Later("memagent.llm.traced_model")
+    wrappers = Later("memagent.llm.wrappers")
+    timetravel = Later("memagent.memory.timetravel")
+    threads = Later("memagent.memory.threads")
 
 
 class Graphs:
@@ -105,7 +103,7 @@ class AsyncAgent(AgentParts):
 
         return AgentContext(
             design=self.design,
-            model=traced(self.model),
+            model=traced_model.traced(self.model) if tracing() else self.model,
             bank=self.bank,
             clock=self.clock,
             tools=self.tools,
@@ -204,7 +202,7 @@ class AsyncAgent(AgentParts):
         """Return the question with the words of the thread that it refers to."""
         from memagent.graphs.chat_prompt import memory_query
 
-        turns = thread_turns(await self.bank.sync(), thread)
+        turns = threads.thread_turns(await self.bank.sync(), thread)
         return asked.model_copy(update={"text": memory_query(asked.text, turns)})
 
     async def _placed(self, asked: Question) -> tuple[AsyncAgent, Question]:
@@ -263,7 +261,7 @@ class AsyncAgent(AgentParts):
         unfinished = await self.unfinished()
         state = self.bank.state
         request = ModelRequest(role=Role.ANSWERER, messages=())
-        name = None if isinstance(self.model, NoModel) else name_of(self.model, request)
+        name = None if isinstance(self.model, NoModel) else wrappers.name_of(self.model, request)
         return AgentStatus(
             user_id=self.bank.scope.user_id,
             design=self.design.name,
@@ -281,8 +279,8 @@ class AsyncAgent(AgentParts):
         reports = [
             await self.remember(session, on_error=on_error) for session in await self.unfinished()
         ]
-        if not self.bank.read_only:
-            await learn_pending(self.context)
+        if not self.bank.log.read_only:
+            await experience.learn_pending(self.context)
         return reports
 
     async def recall(
@@ -293,7 +291,7 @@ class AsyncAgent(AgentParts):
         Raises `InputError`, and `ModelError` when the design's retriever fails.
         """
         _, asked = await self._placed(as_question(task, k=k, as_of=None, recipe=recipe))
-        return await recall(asked, self.context)
+        return await experience.recall(asked, self.context)
 
     async def report(
         self,
@@ -309,7 +307,7 @@ class AsyncAgent(AgentParts):
         `MemoryNotFound`, and `ModelError` when the learner fails: the report stands
         then, and `resume()` takes the lesson.
         """
-        return await report(what, reward, self.context, **options)
+        return await experience.report(what, reward, self.context, **options)
 
     async def compact(self, trial: Trial) -> Trial:
         """Return a trial under way with its workspace edited by the design, if it wants to.
@@ -317,14 +315,14 @@ class AsyncAgent(AgentParts):
         Report the trial that comes back, so that the edits are kept with the steps.
         Raises `ModelError` when the design's compactor fails.
         """
-        return await compact(trial, self.context)
+        return await experience.compact(trial, self.context)
 
     async def tidy(self, budget: int | None = None) -> Commit | None:
         """Let the design's keeper prune, merge or rewrite memories; None if nothing was to do.
 
         `budget` is the most memories afterwards. `memory.undo()` takes it back.
         """
-        return await tidy(budget, self.context)
+        return await experience.tidy(budget, self.context)
 
     async def search(self, text: str, **options: Unpack[SearchArguments]) -> SearchHits:
         """Return at most k hits for a text, best first, as `Memory.search` does."""

@@ -8,11 +8,9 @@ call reaches, so one class serves a local `Memory` and the service's `RemoteMemo
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from operator import methodcaller
-from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from memagent.core.answers import AsOf
@@ -52,35 +50,16 @@ def blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Blo
 def blocking_stream(
     verb: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Blocking[P, Iterator[T]]:
-    """Make a generator of an asynchronous one, which runs as one task in the agent's loop.
+    """Make a generator of an asynchronous one.
 
-    The class that gets it has a method `_live()`, which returns the asynchronous object
-    and its `LoopThread`. Leaving the generator ends the asynchronous one.
+    The class that gets it has a method `_iterate(make)`, which yields the pieces of the
+    stream that `make` gives for the asynchronous object.
     """
     name = getattr(verb, "__name__", "")
 
     @wraps(verb)
     def iterate(self: Any, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        live, thread = self._live()
-        thread.refuse_own()
-        pieces: SimpleQueue[tuple[T] | None] = SimpleQueue()
-
-        async def pump() -> None:
-            stream = methodcaller(name, *args, **kwargs)(live)
-            try:
-                async with aclosing(cast("AsyncGenerator[T]", stream)) as items:
-                    async for piece in items:
-                        pieces.put((piece,))
-            finally:
-                pieces.put(None)
-
-        future = thread.submit(pump())
-        try:
-            while (piece := pieces.get()) is not None:
-                yield piece[0]
-            future.result()
-        finally:
-            future.cancel()
+        yield from self._iterate(methodcaller(name, *args, **kwargs))
 
     return cast("Blocking[P, Iterator[T]]", iterate)
 

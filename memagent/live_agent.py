@@ -12,13 +12,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from memagent.async_agent import AsyncAgent
-from memagent.build import Store
 from memagent.core.errors import StoreError, StoreLocked, StoreReadOnly
 from memagent.loop_thread import CLOSED, LoopThread
 
 T = TypeVar("T")
-Opener = Callable[[bool], tuple[Store, AsyncAgent]]
-"""Opens the store, for reading only or not, with the agent over it."""
+Opener = Callable[[bool], AsyncAgent]
+"""Opens an agent with its store, for reading only or not."""
 _INHERITED: list[object] = []
 
 
@@ -26,8 +25,7 @@ class LiveAgent:
     """An agent, its store and its loop's thread, opened together and closed together."""
 
     def __init__(self, open_: Opener, *, read_only: bool) -> None:
-        self._open_parts, self._read_only = open_, read_only
-        self._store: Store | None = None
+        self._open_agent, self._read_only = open_, read_only
         self._agent: AsyncAgent | None = None
         self._thread: LoopThread | None = None
         self._guard = threading.RLock()
@@ -39,7 +37,8 @@ class LiveAgent:
     @property
     def path(self) -> str | None:
         """The file or server of the memory; None where it is kept in the process."""
-        return self._store.path if self._store is not None else None
+        store = self._agent.store if self._agent is not None else None
+        return store.path if store is not None else None
 
     def parts(self) -> tuple[AsyncAgent, LoopThread]:
         """Return the agent and its thread. Raises `StoreError` when closed."""
@@ -82,23 +81,25 @@ class LiveAgent:
             if self._thread is not None:
                 self._thread.stop()
         finally:
-            if self._store is not None:
-                self._store.close()
+            _release(self._agent)
 
     def forget(self) -> None:
         """Leave the thread and the connections to the parent, in a forked child.
 
         Closing them here would harm the parent, so a reference is kept.
         """
-        _INHERITED.append((self._store, self._agent, self._thread))
-        self._store = self._agent = self._thread = None
+        _INHERITED.append((self._agent, self._thread))
+        self._agent = self._thread = None
         self._guard, self._locked_out = threading.RLock(), False
 
     def _open(self, *, read_only: bool) -> None:
-        """Open the store and make the agent, in place of those that are open."""
-        store, self._agent = self._open_parts(read_only)
-        old, self._store = self._store, store
-        if old is not None:
-            old.close()
+        """Open the agent, in place of one that is open."""
+        old, self._agent = self._agent, self._open_agent(read_only)
+        _release(old)
         if self._thread is None:
             self._thread = LoopThread()
+
+
+def _release(agent: AsyncAgent | None) -> None:
+    if agent is not None and agent.store is not None:
+        agent.store.close()

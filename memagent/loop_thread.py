@@ -1,7 +1,9 @@
 """An event loop in a thread of its own, for synchronous code that calls coroutines.
 
 Calls come from any thread. `stop` waits for those that run and refuses later ones, so
-no call hangs.
+no call hangs. The surprise: a `SystemExit` or `KeyboardInterrupt` that a coroutine
+raises is given to its caller *and* ends `run_forever`, so the loop is simply run again.
+anyio's portal ends for good there, with every other call in it left waiting.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator
-from concurrent.futures import Future, wait
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from memagent.core.errors import StoreError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 CLOSED = "this agent is closed; open another one"
 _WIND_UP_S = 5.0
@@ -25,20 +28,38 @@ class _End:
     """Marks the end of a stream."""
 
 
+class _Workers(ThreadPoolExecutor):
+    """Threads whose `StopIteration`, which no asyncio future can hold, is a `RuntimeError`."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        def call() -> T:
+            try:
+                return fn(*args, **kwargs)
+            except StopIteration as stop:
+                raise RuntimeError("a function in a thread raised StopIteration") from stop
+
+        return super().submit(call)
+
+
 class LoopThread:
     """One event loop in a daemon thread, and the calls that run in it."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self.loop.set_default_executor(_Workers(thread_name_prefix="memagent-worker"))
         self._lock = threading.Lock()
         self._calls: set[Future[Any]] = set()
-        self._ending = False
+        self._ending = self._ended = False
         self._thread = threading.Thread(target=self._serve, name="memagent", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while not self._ended:
+            try:
+                self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                continue  # the call that raised it has it
 
     def refuse_own(self) -> None:
         """Raise `StoreError` when called in the loop's own thread, where a wait never ends."""
@@ -119,4 +140,5 @@ class LoopThread:
         if rest:
             await asyncio.wait(rest, timeout=_WIND_UP_S)
         await self.loop.shutdown_asyncgens()
+        self._ended = True
         self.loop.stop()

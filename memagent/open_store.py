@@ -16,6 +16,7 @@ from memagent.core.records import Scope
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.parts import build_embedder, build_index, build_reranker
 from memagent.protocols import Clock, Embedder, Journal, Reranker, VectorIndex
+from memagent.search.projection import NetworkedIndex
 
 if TYPE_CHECKING:
     from memagent.checkpoints.store import Checkpoints
@@ -111,12 +112,19 @@ class OpenStore:
             embedder=self.embedder,
             scope=scope,
             journal=self.journal,
-            index=self.make_index(scope) if self.make_index is not None else None,
+            index=self._index(scope),
             reranker=self.reranker,
             clock=self.clock,
             read_only=self.read_only,
             checkpoints=self.checkpoints,
         )
+
+    def _index(self, scope: Scope) -> NetworkedIndex | None:
+        if self.make_index is None:
+            return None
+        from memagent.vectors.projection import IndexProjection
+
+        return IndexProjection(self.make_index(scope))
 
     def close(self) -> None:
         """Write what is pending and release the files; harmless when repeated."""

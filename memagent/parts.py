@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from inspect import getattr_static
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from memagent.config import (
     AgentSettings,
@@ -21,12 +21,17 @@ from memagent.config import (
     Settings,
     StaticEmbedderSettings,
 )
+from memagent.core import Later
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import ModelRequest, ModelResponse
 from memagent.core.records import Scope
 from memagent.designs.base import MemoryDesign
-from memagent.plugins import available, load
 from memagent.protocols import ChatModel, Embedder, Reranker, VectorIndex
+
+if TYPE_CHECKING:
+    from memagent import plugins
+else:
+    plugins = Later("memagent.plugins")
 
 T = TypeVar("T")
 EMBEDDERS: dict[str, EmbedderSettings] = {
@@ -66,7 +71,7 @@ def build_embedder(choice: Embedder | str | EmbedderSettings) -> Embedder:
 
         return LiteLLMEmbedder(**choice.model_dump(exclude={"type"}))
     name, options = _plugin(choice)
-    built = cast("Callable[..., object]", load("embedders", name))(**options)
+    built = cast("Callable[..., object]", plugins.load("embedders", name))(**options)
     return _checked_embedder(built, f"what embedder plug-in {name!r} gave")
 
 
@@ -106,7 +111,7 @@ def build_reranker(choice: Reranker | RerankerSettings) -> Reranker:
     if isinstance(choice, Reranker):
         return choice
     name, options = _plugin(choice)
-    built = cast("Callable[..., object]", load("rerankers", name))(**options)
+    built = cast("Callable[..., object]", plugins.load("rerankers", name))(**options)
     what = f"what reranker plug-in {name!r} gave"
     return _checked(built, Reranker, what, "a reranker has id and score()")
 
@@ -174,9 +179,9 @@ def _plugged_in(choice: str) -> ChatModel | None:
     Returns None when no plug-in has that name.
     """
     name, colon, rest = choice.partition(":")
-    if not colon or not rest or name == "litellm" or name not in available("models"):
+    if not colon or not rest or name == "litellm" or name not in plugins.available("models"):
         return None
-    model: object = cast("Any", load("models", name))(rest)
+    model: object = cast("Any", plugins.load("models", name))(rest)
     if not isinstance(model, ChatModel):
         raise ConfigError(
             f"model plug-in {name!r} made {type(model).__name__}, which has no complete(request)"
@@ -215,7 +220,7 @@ def build_design(choice: MemoryDesign | str, *, has_model: bool) -> MemoryDesign
     """Build a design from an object or a name; `auto` goes by whether there is a model."""
     if choice == "auto":
         choice = "memory_r2" if has_model else "verbatim"
-    design = load("designs", choice) if isinstance(choice, str) else choice
+    design = plugins.load("designs", choice) if isinstance(choice, str) else choice
     if not isinstance(design, MemoryDesign):
         raise ConfigError(f"design {choice!r} is a {type(design).__name__}, not a MemoryDesign")
     if design.needs_model and not has_model:
@@ -239,7 +244,7 @@ def prompt_set_digest(design: MemoryDesign | str) -> str:
 
 def build_index(settings: QdrantSettings) -> Callable[[Scope], VectorIndex]:
     """Return a function that makes the networked index of a scope."""
-    factory = cast("Any", load("indexes", settings.type))
+    factory = cast("Any", plugins.load("indexes", settings.type))
 
     def make(scope: Scope) -> VectorIndex:
         return cast(

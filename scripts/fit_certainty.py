@@ -113,7 +113,7 @@ async def cases_of(episode: Episode, fold: str) -> list[Case]:
             )
             view = read_question(probe.question, speakers=speakers, asked_at=question.asked_at)
             evidence = statements_of(view, hits, state)
-            weights = term_weights(view.terms, agent.bank.view)
+            weights = term_weights(view.terms, agent.bank.view.index)
             wanted = set() if probe.unanswerable else set(probe.evidence_turn_ids)
             gold = np.array([float(bool(wanted & set(entry.turn_ids))) for entry in evidence])
             rows = features(view, evidence, weights, probe.question)

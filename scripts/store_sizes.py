@@ -122,7 +122,7 @@ def _payload_bytes(bank: Any) -> float:
         index = index_module.QdrantIndex(calls_module.Calls.to("http://127.0.0.1:1"))
     except ImportError:
         return 0.0
-    level = bank._present()  # noqa: SLF001 (it measures the payload itself)
+    level = bank.view.level(bank.log.head)
     rows = [row for item_id in level.ids if (row := level.row(item_id)) is not None]
     return sum(len(json.dumps(index._payload(row, 1))) for row in rows) / len(rows)  # noqa: SLF001 (it measures the payload itself)
 

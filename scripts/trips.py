@@ -1,13 +1,18 @@
-"""Print how many files and functions of memagent one call of each main verb enters.
+"""Print what one call of each main verb enters, and what an in-memory agent loads.
 
-Each verb runs once to warm up and once under `sys.setprofile`, with the design
+Each verb runs twice to warm up and once under `sys.setprofile`, with the design
 `verbatim` and the default embedder on a SQLite file, worker threads included. A verb
-that enters fewer files is easier to follow. `--files` prints the names of the files too.
+that enters fewer functions, with fewer moves from file to file, is easier to follow: a
+move is a call of a function in another file than the function before it. `--files`
+prints the names of the files too; `--json` prints all figures as one JSON object.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import json
+import subprocess
 import sys
 import tempfile
 import threading
@@ -17,12 +22,26 @@ from pathlib import Path
 from types import FrameType
 
 from memagent.async_agent import AsyncAgent
-from memagent.build import open_agent
 from memagent.core.records import Session, Turn
 
 ROOT = Path(__file__).resolve().parent.parent / "memagent"
 AT = datetime(2024, 5, 1, tzinfo=UTC)
 Trip = Callable[[AsyncAgent, int], Awaitable[object]]
+IN_MEMORY = """
+import asyncio, sys
+from memagent import AsyncAgent
+
+async def main():
+    async with AsyncAgent(path=":memory:") as agent:
+        await agent.remember("I bought a red bicycle.")
+        await agent.ask("What did I buy?")
+
+asyncio.run(main())
+for name, module in sorted(sys.modules.items()):
+    if name.partition(".")[0] == "memagent" and getattr(module, "__file__", None):
+        print(module.__file__)
+"""
+"""One in-memory remember and ask, then the files of memagent that it loaded."""
 
 
 def session(number: int) -> Session:
@@ -54,14 +73,19 @@ class Recorder:
         self.recording = False
         self.files: set[Path] = set()
         self.functions: set[tuple[str, str]] = set()
+        self.moves = 0
+        """Calls of a function in another file than the call before, thread by thread."""
+        self._last: dict[int, str] = {}
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         """Note a call; a profiling function as `sys.setprofile` takes it."""
-        code = frame.f_code
+        code, thread = frame.f_code, threading.get_ident()
         path = Path(code.co_filename)
         if self.recording and event == "call" and path.is_relative_to(ROOT):
             self.files.add(path.relative_to(ROOT))
             self.functions.add((code.co_filename, code.co_qualname))
+            self.moves += self._last.get(thread, code.co_filename) != code.co_filename
+            self._last[thread] = code.co_filename
 
 
 async def recorded(trip: Trip, folder: Path) -> Recorder:
@@ -70,7 +94,7 @@ async def recorded(trip: Trip, folder: Path) -> Recorder:
     threading.setprofile(recorder)
     sys.setprofile(recorder)
     try:
-        async with open_agent(path=folder / "memory.db", design="verbatim") as agent:
+        async with AsyncAgent(path=folder / "memory.db", design="verbatim") as agent:
             await agent.remember(session(0))
             for number in (1, 2, 3):
                 recorder.recording = number == 3
@@ -82,16 +106,50 @@ async def recorded(trip: Trip, folder: Path) -> Recorder:
     return recorder
 
 
-def main(*, names: bool) -> None:
-    """Print the table, with the names of the files when `names` is true."""
-    print(f"{'verb':<12}{'files':>7}{'functions':>11}")
+def trails() -> dict[str, Recorder]:
+    """Return what each verb enters, by its name."""
+    found: dict[str, Recorder] = {}
     for verb, trip in TRIPS.items():
         with tempfile.TemporaryDirectory() as folder:
-            trail = asyncio.run(recorded(trip, Path(folder)))
-        print(f"{verb:<12}{len(trail.files):>7}{len(trail.functions):>11}")
+            found[verb] = asyncio.run(recorded(trip, Path(folder)))
+    return found
+
+
+def loaded() -> dict[str, int]:
+    """Count the modules, and their statements, that one in-memory remember and ask loads."""
+    files = subprocess.run(
+        [sys.executable, "-c", IN_MEMORY],
+        capture_output=True,
+        check=True,
+        text=True,
+        cwd=ROOT.parent,
+    ).stdout.splitlines()
+    trees = [ast.parse(Path(file).read_text(encoding="utf-8")) for file in files]
+    statements = sum(isinstance(node, ast.stmt) for tree in trees for node in ast.walk(tree))
+    return {"statements": statements, "modules": len(files)}
+
+
+def main(*, names: bool, as_json: bool) -> None:
+    """Print the figures, with the names of the files when `names` is true."""
+    found, memory = trails(), loaded()
+    if as_json:
+        verbs = {
+            verb: {
+                "files": len(trail.files),
+                "functions": len(trail.functions),
+                "moves": trail.moves,
+            }
+            for verb, trail in found.items()
+        }
+        print(json.dumps({"trips": verbs, "loaded": memory}))
+        return
+    print(f"{'verb':<12}{'files':>7}{'functions':>11}{'moves':>7}")
+    for verb, trail in found.items():
+        print(f"{verb:<12}{len(trail.files):>7}{len(trail.functions):>11}{trail.moves:>7}")
         if names:
             print("".join(f"    {path.as_posix()}\n" for path in sorted(trail.files)), end="")
+    print(f"\nin memory: {memory['statements']:,} statements in {memory['modules']} modules")
 
 
 if __name__ == "__main__":
-    main(names="--files" in sys.argv[1:])
+    main(names="--files" in sys.argv[1:], as_json="--json" in sys.argv[1:])

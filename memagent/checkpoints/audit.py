@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from memagent.checkpoints.checkpoint import Projection, check_document
+from memagent.checkpoints.checkpoint import check_document
 from memagent.checkpoints.file import CheckpointUnusable
 from memagent.checkpoints.records import maps_of
 from memagent.checkpoints.store import Checkpoints
 from memagent.core.records import EventEdge, Scope
+from memagent.search.projection import Projection
 from memagent.state.adjacency import GraphState
 from memagent.state.fold import BankState
 

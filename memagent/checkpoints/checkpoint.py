@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from memagent.checkpoints.view import put_view, read_view
 from memagent.core.snapshot import edge_hash, item_hash, node_hash
 from memagent.search.arena import Arena
 from memagent.search.index import IndexView
-from memagent.search.projection import index_texts
+from memagent.search.projection import Projection, index_texts
 from memagent.search.segments import OWN
 from memagent.search.weights import ITEM_RULES
 from memagent.state.fold import BankState
@@ -37,15 +37,6 @@ from memagent.state.tokens import tokenize
 _SAMPLE: Final = 8
 """Records of each kind whose hashes a checkpoint carries, and documents looked at."""
 _SAMPLE_BITS: Final = (1 << 128) - 1
-
-
-class Projection(NamedTuple):
-    """The content of a checkpoint."""
-
-    state: BankState
-    view: IndexView
-    pending: frozenset[str]
-    """Items that the view has yet to catch up with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from weakref import WeakSet
 
 from memagent.checkpoints.checkpoint import (
     Origin,
-    Projection,
     read_checkpoint,
     write_checkpoint,
 )
@@ -33,6 +32,7 @@ from memagent.checkpoints.place import Begun, Place, Replacing, name_of
 from memagent.core.crash_points import reach
 from memagent.core.records import Scope
 from memagent.protocols import Embedder
+from memagent.search.projection import Projected, Projection
 
 _log = logging.getLogger(__name__)
 MOST_BYTES: Final = 4 << 30
@@ -53,24 +53,6 @@ _PAUSE_S: Final = 0.0005
 def _size(content: Projection) -> int:
     """Return how much work a replay is: in entries, or in items where those hold many."""
     return max(content.state.seq, len(content.state.items))
-
-
-class Checkpointed(Protocol):
-    """A memory that can tell its projection; see `MemoryBank`."""
-
-    @property
-    def scope(self) -> Scope:
-        """The owner of the memory."""
-        ...
-
-    @property
-    def embedder(self) -> Embedder:
-        """The embedder of its vectors."""
-        ...
-
-    def projection(self) -> Projection:
-        """Return the present state and view as a value."""
-        ...
 
 
 @dataclass(slots=True)
@@ -107,7 +89,7 @@ class Checkpoints:
         self._last: dict[str, int] = {}
         """The size of each memory when its checkpoint was made."""
         self._running: dict[str, Future[None]] = {}
-        self._memories: WeakSet[Checkpointed] = WeakSet()
+        self._memories: WeakSet[Projected] = WeakSet()
         self._pool: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
 
@@ -163,12 +145,12 @@ class Checkpoints:
 
     # -- writing -----------------------------------------------------------------------
 
-    def watch(self, memory: Checkpointed) -> None:
+    def watch(self, memory: Projected) -> None:
         """Make a checkpoint of a memory when the store closes, if it is open still."""
         if self._writes:
             self._memories.add(memory)
 
-    def grown(self, memory: Checkpointed, *, seq: int, items: int) -> None:
+    def grown(self, memory: Projected, *, seq: int, items: int) -> None:
         """Begin a checkpoint in the background if the memory grew enough; returns at once."""
         key = memory.scope.key
         due = self._last.get(key, 0) + max(FEWEST_ENTRIES, items // GROWTH)
@@ -184,7 +166,7 @@ class Checkpoints:
                 self._save, memory.scope, memory.embedder, content, erasures, _give_way
             )
 
-    def save(self, memory: Checkpointed) -> Path:
+    def save(self, memory: Projected) -> Path:
         """Make a memory's checkpoint now, as it was last read or written; return its path.
 
         Blocks. A failure is logged.

@@ -112,7 +112,7 @@ class _Neighbours:
         """Take the unseen neighbours of a fact and its hits, while there is room."""
         if not self.room:
             return []
-        linked = self.bank.walk([hit.id for hit in hits], hops=1, relations=_LINKS)
+        linked = self.bank.state.graph.walk([hit.id for hit in hits], hops=1, relations=_LINKS)
         names = dict.fromkeys([*filter(None, [fact.subject]), *names_in(fact.text)])
         expired = self.bank.expired
         neighbours: list[Hit] = []
@@ -132,7 +132,7 @@ class _Neighbours:
         key = "\n".join(names)
         if key not in self.by_names:
             entities = [entity_id(name) for name in names]
-            steps = self.bank.walk(entities, hops=1, relations=_MENTIONS)
+            steps = self.bank.state.graph.walk(entities, hops=1, relations=_MENTIONS)
             self.by_names[key] = sorted(steps, key=lambda step: -self._said_at(step[0]))
         return self.by_names[key]
 

@@ -7,18 +7,23 @@ retrieve -> answer -> cite
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
+from memagent.core import Later
 from memagent.core.answers import Answer, Question
 from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, ModelResponse, Usage
 from memagent.designs.base import Answerer, SlotContext, ToolsWanted
-from memagent.graphs.approval import held_calls, lowest_shown
 from memagent.graphs.flow import Flow, Step
 from memagent.graphs.state import AnswerState, NodeRuntime
 from memagent.memory.citing import cite as checked_citations
 from memagent.memory.judging.certainty import read_search
 from memagent.tracing import operation_span, records_content, search_figures, step
+
+if TYPE_CHECKING:
+    from memagent.graphs import approval
+else:
+    approval = Later("memagent.graphs.approval")
 
 
 async def retrieve(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
@@ -83,8 +88,8 @@ async def tools(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     if request is None:
         return {}
     context, transcript = runtime.context, state.get("transcript", ())
-    shown = lowest_shown(state.get("hits", ()), (), transcript)
-    held = () if context.approve else held_calls(request, context.tools, shown)
+    shown = approval.lowest_shown(state.get("hits", ()), (), transcript)
+    held = () if context.approve else approval.held_calls(request, context.tools, shown)
     results = await context.run_tools(request, held)
     return {"transcript": (*transcript, request, *results), "pending": None}
 
@@ -104,7 +109,7 @@ async def cite(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     }
     if cited.probability is None and not cited.abstained and hits:
         asked_at = question.asked_at or runtime.context.clock()
-        reading = read_search(question.text, hits, bank.state, bank.view, asked_at=asked_at)
+        reading = read_search(question.text, hits, bank.state, bank.view.index, asked_at=asked_at)
         additions["probability"] = reading.sure
     return {"answer": cited.model_copy(update=additions)}
 

@@ -90,7 +90,7 @@ async def recall(state: ChatState, runtime: NodeRuntime) -> ChatState:
     """Find the memories that bear on the message and that the thread does not show."""
     context = runtime.context
     visible = set(state.get("visible", ()))
-    tail = [turn for name in state.get("visible", ()) if (turn := context.bank.turn(name))]
+    tail = [turn for name in state.get("visible", ()) if (turn := context.bank.state.turn(name))]
     text = memory_query(state.get("message", ""), tail)[:MAX_QUESTION_CHARS]
     question = Question(
         text=text,
@@ -279,7 +279,7 @@ def _approved(held: Sequence[ToolCall], context: AgentContext) -> bool:
 
 
 def _lowest_shown(state: ChatState, context: AgentContext) -> Trust:
-    turns = (context.bank.turn(name) for name in state.get("visible", ()))
+    turns = (context.bank.state.turn(name) for name in state.get("visible", ()))
     done = (Message.model_validate(message) for message in state.get("transcript", ()))
     return lowest_shown(_hits(state), turns, [*context.client_transcript, *done])
 

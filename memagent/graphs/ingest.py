@@ -101,7 +101,7 @@ async def index(state: IngestState, runtime: NodeRuntime) -> IngestState:
     graph.
     """
     context = runtime.context
-    await context.bank.refresh()
+    await context.bank.follow()
     chunk = _chunk(state)
     if chunk.index + 1 < chunk.count or "commit" not in state:
         return {}

@@ -11,11 +11,12 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
+from memagent.core import Later
 from memagent.core.answers import Answer, Filter, Hit, Question, Reply
 from memagent.core.exchange import (
     JsonSchema,
@@ -31,9 +32,13 @@ from memagent.core.records import Chunk, Fact, Session
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import Commit, GraphDelta
 from memagent.designs.base import MemoryDesign, Proposal, Related, SlotContext
-from memagent.graphs.approval import refusals, without
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel, Clock
+
+if TYPE_CHECKING:
+    from memagent.graphs import approval
+else:
+    approval = Later("memagent.graphs.approval")
 
 Tool = Callable[..., Any]
 """A plain function with type hints and a docstring, or a LangChain tool."""
@@ -199,9 +204,9 @@ class AgentContext:
         run, and says so.
         """
         if held:
-            allowed = without(request, held)
+            allowed = approval.without(request, held)
             results = await self.run_tools(allowed) if allowed.tool_calls else []
-            return [*results, *refusals(held)]
+            return [*results, *approval.refusals(held)]
         from langchain_core.messages import AIMessage, ToolMessage
 
         calls = [

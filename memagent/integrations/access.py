@@ -53,21 +53,18 @@ class Access:
                 "this memory belongs to an AsyncAgent; await the asynchronous methods, "
                 "or use an Agent"
             )
-        return self.agent._run(make)  # noqa: SLF001 (the one way into its loop)  # pyright: ignore[reportPrivateUsage]
+        return self.agent.run(make)
 
     async def arun(self, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]) -> T:
         """Return the coroutine's result, from any event loop."""
         if isinstance(self.agent, AsyncAgent):
             return await make(self.agent)
-        live, thread = self.agent._live()  # noqa: SLF001 (as above)  # pyright: ignore[reportPrivateUsage]
-        return await asyncio.wrap_future(thread.submit(make(live)))
+        return await asyncio.wrap_future(self.agent.submit(make))
 
     @property
     def embedder(self) -> Embedder:
         """The embedder of this memory."""
-        agent = self.agent
-        live = agent if isinstance(agent, AsyncAgent) else agent._live()[0]  # noqa: SLF001 (as above)  # pyright: ignore[reportPrivateUsage]
-        return live.embedder
+        return self.agent.embedder
 
     @property
     def user_id(self) -> str:

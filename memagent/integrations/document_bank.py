@@ -190,7 +190,7 @@ class DocumentBank:
         refreshes = {
             item_id: document
             for item_id, document in touched.items()
-            if document.ttl_minutes is not None and item_id not in writes and not bank.read_only
+            if document.ttl_minutes is not None and item_id not in writes and not bank.log.read_only
         }
 
         def plan(state: BankState, _: str) -> list[Assignment]:

@@ -1,125 +1,59 @@
-"""The memory bank: one scope's memory, written through a journal and searchable.
+"""The memory bank: one scope's memory, a log and the search view that follows it.
 
-A bank adds to its log a search view (a value) and the items that the view has yet to
-catch up with; the view follows before the next search. A fork shares everything and
-writes to a log of its own, so a thousand rollouts may start from one bank.
+The log writes through a journal, and the view follows before the next search. A fork
+shares everything and writes to a log of its own, so a thousand rollouts may start from
+one bank.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
-from functools import partial
-from typing import Final, NamedTuple
 
 from rpds import HashTrieSet
 
-from memagent.checkpoints.checkpoint import Projection
-from memagent.checkpoints.store import Checkpoints
-from memagent.core.answers import AsOf, Filter, Hit, Query
-from memagent.core.crash_points import reach
-from memagent.core.long_work import LARGE, Slices, let_go
-from memagent.core.records import Scope
-from memagent.core.snapshot import MemorySnapshot
-from memagent.memory.log import MemoryLog
-from memagent.memory.log_reader import NOTHING, system_clock
-from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector, VectorIndex
-from memagent.search.arena import NO_ROW
+from memagent.core.answers import Hit, Query
+from memagent.core.errors import MemoryNotFound
+from memagent.core.long_work import LARGE
+from memagent.core.ops import OpBatch
+from memagent.core.records import ItemStats, MemoryItem, Scope, Session, SourceRef, Turn
+from memagent.core.snapshot import (
+    Commit,
+    Entry,
+    GraphDelta,
+    JournalRow,
+    MemorySnapshot,
+    StatsDelta,
+)
+from memagent.events.rules import checked_delta
+from memagent.memory.chunking import session_entry
+from memagent.memory.log import Log, system_clock
+from memagent.memory.view import SavedProjections, Sources, View, ViewContent
+from memagent.protocols import Clock, Embedder, Journal, Reranker
 from memagent.search.fusion import Candidate
 from memagent.search.index import IndexView
-from memagent.search.pipeline import SearchContext, most_similar, recall
-from memagent.search.projection import Projector
-from memagent.search.scoring import Scored, Scoring
-from memagent.state.expiry import NEVER_LOOKED, ExpiredIds, Expiry
+from memagent.search.projection import NetworkedIndex, Projection, Projector
+from memagent.state.effects import plan_commit
+from memagent.state.expiry import ExpiredIds
 from memagent.state.fold import BankState, rebuilt, snapshot_of
-from memagent.vectors.projection import IndexProjection, Level
-
-_Name = tuple[int, AsOf]
-"""A view of the past: the last sequence that it shows, and what was asked for."""
-MOST_PAST: Final = 2
-_LARGE_PAST: Final = 256
-"""Items from which on a view of the past is kept: to make it takes longer than a search."""
-_TEXTS_AT_ONCE: Final = 16
-"""Texts that are compared in one pass over the view; a long session has hundreds."""
-_NO_ID = frozenset({""})
-"""A filter on ids that no item passes."""
 
 
-class PastViews:
-    """The last views of the past of a large memory; kept until words are erased."""
+class MemoryBank:
+    """One scope's memory; make one with `Store.bank`, `fork` or `restore`."""
 
-    __slots__ = ("_views",)
-
-    def __init__(self) -> None:
-        self._views: tuple[tuple[_Name, MemoryBank], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self._views)
-
-    def get(self, name: _Name) -> MemoryBank | None:
-        """Return the view that was kept under a name, None where none was."""
-        return next((view for known, view in self._views if known == name), None)
-
-    def keep(self, name: _Name, view: MemoryBank) -> None:
-        """Keep a view, if it takes long to make."""
-        if len(view.state.items) >= _LARGE_PAST:
-            self._views = (*self._views[1 - MOST_PAST :], (name, view))
-
-    def clear(self) -> None:
-        """Let all views go."""
-        for _, view in self._views:
-            let_go(view.state, view.view)
-        self._views = ()
-
-
-class _Live(NamedTuple):
-    """The part of a bank that lets another continue from a snapshot at once."""
-
-    state: BankState
-    view: IndexView
-    pending: HashTrieSet[str]
-    projector: Projector
-    expiry: Expiry
-
-
-def _index_row(
-    state: BankState, projector: Projector, expired: Container[str], item_id: str
-) -> IndexRow | None:
-    item = state.items.get(item_id)
-    if item is None or not item.active or item_id in expired:
-        return None
-    at = projector.row_of(state, item)
-    return IndexRow(item, projector.arena.matrix[at]) if at != NO_ROW else None
-
-
-class IndexedLog(MemoryLog):
-    """A log with a search view that follows it."""
-
-    __slots__ = (
-        "__weakref__",
-        "_checkpoints",
-        "_expiry",
-        "_indexing",
-        "_projector",
-        "_remote",
-        "_reranker",
-        "_unembedded",
-        "_view",
-        "past",
-    )  # fmt: skip
+    __slots__ = ("__weakref__", "log", "view")
 
     def __init__(  # noqa: PLR0913 (the collaborators of a memory)
         self,
         *,
-        embedder: Embedder | Projector,
+        embedder: Embedder,
         scope: Scope | None = None,
         journal: Journal | None = None,
-        index: VectorIndex | None = None,
+        index: NetworkedIndex | None = None,
         reranker: Reranker | None = None,
         clock: Clock = system_clock,
         read_only: bool = False,
-        checkpoints: Checkpoints | None = None,
+        checkpoints: SavedProjections | None = None,
     ) -> None:
         """Make a bank over a journal, or a private one in memory without one.
 
@@ -129,83 +63,131 @@ class IndexedLog(MemoryLog):
         itself. Forks and read-only banks never touch it. `reranker` has the
         last word in searches whose recipe asks for one, those of forks too.
         """
-        super().__init__(scope or Scope(), journal, clock=clock, read_only=read_only)
-        self._projector = embedder if isinstance(embedder, Projector) else Projector(embedder)
-        self._remote = IndexProjection(index) if index is not None and not read_only else None
-        self._reranker = reranker
-        self._view = IndexView(self._projector.arena)
-        self._expiry = NEVER_LOOKED
-        self.past = PastViews()
-        self._unembedded: frozenset[str] = frozenset()
-        """Items that the embedder failed on; they are tried again when it works again."""
-        self._indexing: asyncio.Lock | None = None
-        """Held by the one task that indexes many items."""
-        self._checkpoints = checkpoints
+        networked = None if read_only else index
+        sources = Sources(networked=networked, reranker=reranker, saved=checkpoints)
+        self.view = View(Projector(embedder), sources)
+        self.log = Log(scope or Scope(), journal, self.view, clock=clock, read_only=read_only)
         if checkpoints is not None:
             checkpoints.watch(self)
 
+    # -- reading -----------------------------------------------------------------------
+
     @property
-    def view(self) -> IndexView:
-        """The search view as last refreshed."""
-        return self._view
+    def scope(self) -> Scope:
+        """The owner of the memory."""
+        return self.log.scope
+
+    @property
+    def state(self) -> BankState:
+        """The state as last read or written; `await sync()` first for others' writes."""
+        return self.log.state
 
     @property
     def embedder(self) -> Embedder:
         """The embedder of this bank and its forks."""
-        return self._projector.embedder
+        return self.view.projector.embedder
 
     @property
     def degraded(self) -> str | None:
         """The reason for searching by keyword only at present, or None."""
-        return str(self._projector.failure) if self._projector.failure else None
+        failure = self.view.projector.failure
+        return str(failure) if failure else None
 
     @property
     def expired(self) -> ExpiredIds:
         """Ids of expired items, which are in the state but neither found nor shown."""
-        return ExpiredIds(self._state, self._clock())
+        return ExpiredIds(self.log.state, self.log.clock())
+
+    def now(self) -> datetime:
+        """Return the present moment; in a view of the past, that moment."""
+        return self.log.clock()
+
+    async def sync(self) -> BankState:
+        """Replay the entries appended since the last call.
+
+        Raises `WrongLoop` from a foreign event loop.
+        """
+        return await self.log.sync()
+
+    async def get(self, item_id: str) -> MemoryItem:
+        """Return the present version of an item.
+
+        Raises `MemoryNotFound` for unknown, deleted and expired ones.
+        """
+        item = (await self.log.sync()).items.get(item_id)
+        if item is None or not item.active or item.expired(self.now()):
+            raise MemoryNotFound(f"no memory {item_id!r} for user {self.scope.user_id!r}")
+        return item
+
+    def turn_with_session(self, turn_id: str) -> tuple[Turn, Session] | None:
+        """Return a stored turn with its session, or None."""
+        state = self.log.state
+        place = state.turns.get(turn_id)
+        if place is None:
+            return None
+        session = state.sessions[place[0]]
+        return session.turns[place[1]], session
+
+    def rows(self, *, after: int = 0) -> AsyncIterator[JournalRow]:
+        """Return the journal rows after a sequence, oldest first.
+
+        A fork has the rows written since it began.
+        """
+        return self.log.rows(after=after)
+
+    # -- writing -----------------------------------------------------------------------
+
+    async def append(
+        self, make: Callable[[BankState], Entry | None], *, large: bool = False
+    ) -> JournalRow | None:
+        """Append the entry that `make` gives for the present state; see `Log.append`."""
+        return await self.log.append(make, large=large)
+
+    async def store_session(self, session: Session) -> bool:
+        """Journal a session's raw turns; False when the same session is stored already.
+
+        Of a stored session that begins with the same turns, only the further ones are
+        journalled. Raises `InputError` on a clash of ids.
+        """
+        return await self.log.append(lambda state: session_entry(state, session)) is not None
+
+    async def commit(self, batch: OpBatch, *, source: SourceRef) -> Commit:
+        """Carry out a batch in one journal append; `rejected` has the ops that no longer fit."""
+        row = await self.log.append(
+            lambda state: plan_commit(state, batch, source=source, commit_id=f"c{state.seq + 1}"),
+            large=len(batch.accepted) >= LARGE,
+        )
+        assert row is not None and isinstance(row.entry, Commit)
+        return row.entry
+
+    async def index(self, delta: GraphDelta) -> GraphDelta:
+        """Journal a design's additions to the event graph.
+
+        Edges that break a rule are left out, with the reason in `rejected`.
+        """
+        row = await self.log.append(lambda state: _delta_entry(state, delta))
+        return row.entry if row is not None and isinstance(row.entry, GraphDelta) else GraphDelta()
+
+    async def learn(self, updates: Sequence[tuple[str, ItemStats]]) -> None:
+        """Journal item statistics; the only way they change."""
+        known = tuple((item_id, stats) for item_id, stats in updates if item_id in self.state.items)
+        if known:
+            await self.log.append(lambda _: StatsDelta(updates=known))
+
+    # -- searching ---------------------------------------------------------------------
 
     async def refresh(self) -> None:
         """Bring the search view up to date (embeds what is new)."""
-        await self.sync()
-        before, self._expiry = self._expiry, self._expiry.at(self._state, self._clock())
-        for item_id in self._expiry.since(before):
-            self._pending = self._pending.insert(item_id)
-        if self._unembedded and self._projector.failure is None:
-            for item_id in self._unembedded:
-                self._pending = self._pending.insert(item_id)
-            self._unembedded = frozenset()
-        if len(self._pending) < LARGE:
-            await self._index()
-        else:
-            if self._indexing is None:
-                self._indexing = asyncio.Lock()
-            async with self._indexing:
-                await self._index()
-        if self._remote is not None:
-            await self._remote.catch_up(self._present)
-        if self._checkpoints is not None:
-            self._checkpoints.grown(self, seq=self._state.seq, items=len(self._state.items))
+        await self.log.sync()
+        await self.follow()
 
-    async def _index(self) -> None:
-        """Let the search view follow the items that changed."""
-        while len(self._pending):
-            state, pending = self._state, self._pending
-            if self._remote is not None:
-                self._remote.changed(pending)
-            reach("refresh.begun")
-            view = await self._projector.catch_up(
-                self._view, state, pending, expired=self._expiry.ids
-            )
-            reach("refresh.caught_up")
-            if self._projector.failure is not None:
-                lacking = (at for at in pending if self._lacks_vector(state, at))
-                self._unembedded = self._unembedded.union(lacking)
-            if self._pending is pending:
-                self._view, self._pending = view, NOTHING
-
-    def _lacks_vector(self, state: BankState, item_id: str) -> bool:
-        item = state.items.get(item_id)
-        return item is not None and self._projector.row_of(state, item) == NO_ROW
+    async def follow(self) -> None:
+        """Bring the search view level with the state as last read or written."""
+        state = self.log.state
+        await self.view.follow(self.log.clock(), self.log.head)
+        saved = self.view.sources.saved
+        if saved is not None:
+            saved.grown(self, seq=state.seq, items=len(state.items))
 
     async def settle(self) -> None:
         """Bring the networked index, if there is one, level with this memory.
@@ -213,163 +195,56 @@ class IndexedLog(MemoryLog):
         Raises `StoreUnavailable` when it is away.
         """
         await self.refresh()
-        if self._remote is not None:
-            await self._remote.catch_up(self._present, insist=True)
-
-    def _present(self) -> Level:
-        """Return the content that a networked index should have."""
-        state = self._state
-        row = partial(_index_row, state, self._projector, self._expiry.ids)
-
-        async def head() -> int:
-            return state.seq if self._journal is None else await self._journal.head(self.scope)
-
-        return Level(state.seq, state.items, row, head)
-
-    def projection(self) -> Projection:
-        """Return state and search view, and the items that the view lags behind with."""
-        return Projection(self._state, self._view, frozenset(self._pending) | self._expiry.ids)
-
-    async def _begin(self) -> None:
-        load = None if self._checkpoints is None else self._checkpoints.load
-        content = await asyncio.to_thread(load, self.scope, self.embedder) if load else None
-        if content is not None and not self._state.seq:
-            self._state, self._view, self._pending = *content[:2], HashTrieSet(content.pending)
-            self._origin = self._state
-            # Forks made before keep the old one, whose arena their views go by.
-            self._projector = Projector(self.embedder, self._view.arena)
-            if self._remote is not None:
-                self._remote.changed(self._state.items)
-
-    def _forget(self) -> None:
-        if len(self._view) >= _LARGE_PAST:
-            let_go(self._view)
-        self._projector = Projector(self.embedder)  # the old one may hold a deleted checkpoint
-        self._view, self._pending = IndexView(self._projector.arena), NOTHING
-        self.past.clear()
-        if self._remote is not None:
-            self._remote.erased()
-
-
-class MemoryBank(IndexedLog):
-    """One scope's memory; make one with `Store.bank`, `fork` or `restore`."""
-
-    __slots__ = ()
-
-    # -- searching ---------------------------------------------------------------------
+        networked = self.view.sources.networked
+        if networked is not None:
+            await networked.catch_up(lambda: self.view.level(self.log.head), insist=True)
 
     async def search(self, query: Query, *, k: int) -> list[Hit]:
         """Return at most k hits by the query's recipe, best first, ties by id."""
         return (await self.search_many([query], k=k))[0]
 
-    async def search_many(self, queries: Sequence[Query], *, k: int) -> list[list[Hit]]:
+    async def search_many(
+        self, queries: Sequence[Query], *, k: int, explain: bool = True
+    ) -> list[list[Hit]]:
         """Search for several queries with one embedding batch.
 
-        To search the past, use a bank from `timetravel.as_of`.
+        Without `explain` the hits and scores are the same, but `why` is empty, which
+        takes less time. To search the past, use a bank from `timetravel.as_of`.
         """
-        rankings = await self._recalled(queries, k=k, explain=True)
-        return [[candidate.hit() for candidate in candidates] for candidates in rankings]
-
-    async def ranked(self, query: Query, *, k: int) -> list[Scored]:
-        """Return the items and scores of `search` without the reasons, in less time."""
-        (candidates,) = await self._recalled([query], k=k, explain=False)
-        return [(candidate.item, candidate.score) for candidate in candidates]
-
-    async def _recalled(
-        self, queries: Sequence[Query], *, k: int, explain: bool
-    ) -> list[list[Candidate]]:
         await self.refresh()
-        if not queries or not len(self._view):
-            return [[] for _ in queries]
-        texts = [query.text or " " for query in queries if "dense" in query.arms]
-        vectors = iter(await self._projector.query_vectors(texts) if texts else ())
-        context = SearchContext(
-            state=self._state,
-            view=self._view,
-            expired=self._expiry.ids,
-            propose=self._proposed,
-            reranker=self._reranker,
-        )
-        return [
-            await recall(
-                query,
-                next(vectors) if "dense" in query.arms else None,
-                k=k,
-                now=self._clock(),
-                context=context,
-                explain=explain,
-            )
-            for query in queries
-        ]
+        found = await self.view.search(queries, k=k, now=self.log.clock(), explain=explain)
+        return [[candidate.hit() for candidate in candidates] for candidates in found]
 
     async def most_similar(self, texts: Sequence[str], *, k: int) -> list[list[Candidate]]:
         """Return the k items most like each text by cosine and keyword, best first, ties by id."""
         await self.refresh()
-        if not texts or not len(self._view):
-            return [[] for _ in texts]
-        view, slices = self._view, Slices()
-        vectors = await self._projector.query_vectors([text or " " for text in texts])
-        found: list[list[Candidate]] = []
-        for at in range(0, len(texts), _TEXTS_AT_ONCE):
-            part = slice(at, at + _TEXTS_AT_ONCE)
-            found += most_similar(texts[part], vectors[part], k=k, view=view)
-            await slices.rest()
-        return found
-
-    alike = most_similar
-
-    async def _proposed(self, vector: Vector, k: int, where: Filter) -> Filter:
-        """Narrow the filter to the candidates of the networked index, if there is one."""
-        if self._remote is None:
-            return where
-        only = None if where.empty else where
-        ids = await self._remote.propose(vector, k=k, where=only, seq=self._state.seq)
-        return where if ids is None else where.model_copy(update={"ids": ids or _NO_ID})
-
-    async def nearest(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Scored]:
-        """Return the k items of highest cosine with a unit vector (D,), ties by id."""
-        await self.refresh()
-        return Scoring(self._view, vector=vector).nearest(k=k, where=where)
+        return await self.view.most_similar(texts, k=k)
 
     # -- values ------------------------------------------------------------------------
 
+    def projection(self) -> Projection:
+        """Return state and index, and the items that the index lags behind with."""
+        return self.view.projection
+
     def snapshot(self) -> MemorySnapshot:
         """Return the memory, as last read or written, as an immutable value; O(1)."""
-        return snapshot_of(self._state, self._live())
+        return snapshot_of(self.state, self.view.content)
 
     def fork(self) -> MemoryBank:
         """Return a private copy in memory; O(1), and its writes never reach this bank."""
-        return self._continued(self._live())
+        return self._beginning(self.view.content)
 
     def at(self, snapshot: MemorySnapshot) -> MemoryBank:
         """Return a private bank in memory that starts from a snapshot.
 
         O(1) for a snapshot of this process with the same embedder.
         """
-        live = snapshot.live
-        if not isinstance(live, _Live):
-            state, view = rebuilt(snapshot), IndexView(self._projector.arena)
-            live = _Live(state, view, HashTrieSet(state.items), self._projector, NEVER_LOOKED)
-        return self._continued(live)
-
-    def _live(self) -> _Live:
-        return _Live(self._state, self._view, self._pending, self._projector, self._expiry)
-
-    def _continued(self, live: _Live) -> MemoryBank:
-        bank = MemoryBank(
-            embedder=self._projector, scope=self.scope, reranker=self._reranker, clock=self._clock
-        )
-        bank._state = bank._base = live.state
-        if live.projector is self._projector:
-            bank._view, bank._pending, bank._expiry = live.view, live.pending, live.expiry
-        else:
-            bank._pending = HashTrieSet(live.state.items)
-        return bank
-
-    @classmethod
-    def restore(cls, snapshot: MemorySnapshot, *, embedder: Embedder) -> MemoryBank:
-        """Make a bank in memory from a snapshot. Raises `SnapshotMismatch` for an altered one."""
-        return cls(embedder=embedder).at(snapshot)
+        start = snapshot.live
+        if not isinstance(start, ViewContent):
+            state, projector = rebuilt(snapshot), self.view.projector
+            pending = HashTrieSet(state.items)
+            start = ViewContent(state, IndexView(projector.arena), pending, projector)
+        return self._beginning(start)
 
     def showing(
         self,
@@ -383,18 +258,36 @@ class MemoryBank(IndexedLog):
         Its clock stands still at the moment `at`, if one is given. Where only the items
         `differing` are other than in this bank, it takes over the index of the others.
         """
-        clock = self._clock if at is None else lambda: at
-        bank = MemoryBank(
-            embedder=self._projector,
-            scope=self.scope,
-            reranker=self._reranker,
-            clock=clock,
-            read_only=True,
-        )
-        bank._state = bank._base = state
+        projector, index = self.view.projector, self.view.index
+        pending = state.items if differing is None else {*self.view.lagging, *differing}
         if differing is None:
-            bank._pending = HashTrieSet(state.items)
-        else:
-            bank._view = self._view
-            bank._pending = HashTrieSet({*self._pending, *self._expiry.ids, *differing})
+            index = IndexView(projector.arena)
+        start = ViewContent(state, index, HashTrieSet(pending), projector)
+        clock = self.log.clock if at is None else lambda: at
+        return self._beginning(start, clock=clock, read_only=True)
+
+    @classmethod
+    def restore(cls, snapshot: MemorySnapshot, *, embedder: Embedder) -> MemoryBank:
+        """Make a bank in memory from a snapshot. Raises `SnapshotMismatch` for an altered one."""
+        return cls(embedder=embedder).at(snapshot)
+
+    def _beginning(
+        self, start: ViewContent, *, clock: Clock | None = None, read_only: bool = False
+    ) -> MemoryBank:
+        """Return a private bank that goes on from what a view has seen."""
+        bank = MemoryBank.__new__(MemoryBank)
+        bank.view = View(self.view.projector, Sources(reranker=self.view.sources.reranker), start)
+        bank.log = Log(
+            self.scope,
+            None,
+            bank.view,
+            clock=clock or self.log.clock,
+            read_only=read_only,
+            base=start.state,
+        )
         return bank
+
+
+def _delta_entry(state: BankState, delta: GraphDelta) -> GraphDelta | None:
+    checked = checked_delta(state.graph, delta)
+    return None if checked.empty and not checked.rejected else checked

@@ -51,14 +51,15 @@ def session_entry(state: BankState, session: Session) -> SessionStored | TurnsAd
         _refuse_taken(state, session.id, session.turns)
         return SessionStored(session=session)
     size = len(known.turns)
-    if (known.at, known.turns) != (session.at, session.turns[:size]):
+    both = min(size, len(session.turns))
+    if (known.at, known.turns[:both]) != (session.at, session.turns[:both]):
         raise InputError(
             f"session {session.id!r} is stored already with other content; "
             f"give the new one another id (it has {len(session.turns)} turns, "
             f"the stored one {size})"
         )
-    if len(session.turns) == size:
-        return None
+    if len(session.turns) <= size:
+        return None  # it has grown since, as a conversation does
     _refuse_taken(state, session.id, session.turns[size:])
     return TurnsAdded(session_id=session.id, turns=session.turns[size:])
 

@@ -21,7 +21,7 @@ async def text_vectors(bank: MemoryBank, texts: Iterable[str]) -> dict[str, Vect
 
     New texts are missing too while the embedder fails.
     """
-    texts, arena = _distinct(texts), bank.view.arena
+    texts, arena = _distinct(texts), bank.view.index.arena
     missing = [text for text in texts if arena.row(text) == NO_ROW]
     vectors = await _embedded(bank, missing) if missing else None
     if (

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 
+from memagent.core import Later
 from memagent.core.answers import AsOf, Filter, Hit, Query, SearchEvidence
 from memagent.core.errors import (
     ConfigError,
@@ -19,16 +20,13 @@ from memagent.core.errors import (
     StoreError,
     VersionConflict,
 )
-from memagent.core.graph_document import GraphFormat
 from memagent.core.long_work import aside
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
 from memagent.core.recipes import BALANCED, Recipe, recipe_of
 from memagent.core.records import Fact, MemoryItem, Session, SourceRef, TimeSpan
 from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
-from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
-from memagent.memory.care import undo
 from memagent.memory.care.verbs import CareVerbs
 from memagent.memory.hits import SearchHits
 from memagent.memory.options import (
@@ -40,12 +38,19 @@ from memagent.memory.options import (
     new_item,
 )
 from memagent.state.fold import BankState
-from memagent.state.listing import Listing
 from memagent.tracing import operation_span, put_search, verb
 
 if TYPE_CHECKING:
+    from memagent.core.graph_document import GraphFormat
+    from memagent.memory import timetravel
+    from memagent.memory.care import undo
     from memagent.memory.graph_export import GraphExport
     from memagent.memory.transfer import ExportReport
+    from memagent.state import listing
+else:
+    timetravel = Later("memagent.memory.timetravel")
+    undo = Later("memagent.memory.care.undo")
+    listing = Later("memagent.state.listing")
 
 _NO_FILTER = Filter()
 _LARGE: Final = 256
@@ -128,12 +133,12 @@ class Memory(CareVerbs):
         """
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
-        listing = Listing(where=where, include_deleted=include_deleted, after=after)
+        pages = listing.Listing(where=where, include_deleted=include_deleted, after=after)
         state, now = await self.bank.sync(), self.bank.now()
         page = limit is not None and state.orders.derived and (where is None or where.empty)
         if page or len(state.items) < _LARGE:
-            return list(islice(listing.of(state, now), limit))
-        return await aside(lambda: list(islice(listing.of(state, now), limit)))
+            return list(islice(pages.of(state, now), limit))
+        return await aside(lambda: list(islice(pages.of(state, now), limit)))
 
     async def sessions(self) -> list[Session]:
         """Return the stored sessions with their raw turns, oldest first."""
@@ -305,7 +310,8 @@ async def ranked(
     chosen = SearchOptions(**options)
     with operation_span("search_memory", capture=memory.capture_content) as span:
         bank, query = await _resolved(memory, text, chosen)
-        scored = await bank.ranked(query, k=chosen.k) if query is not None else []
+        found = await bank.search_many([query], k=chosen.k, explain=False) if query else [[]]
+        scored = [(hit.item, hit.score) for hit in found[0] if hit.item is not None]
         if span.recording and query is not None:
             put_search(span, query, [item for item, _ in scored], k=chosen.k)
         return scored
@@ -334,7 +340,7 @@ async def _resolved(
 
 def _judge(text: str, hits: Sequence[Hit], bank: MemoryBank) -> Callable[[], SearchEvidence]:
     """Return what judges the hits by the memory as it is now, when it is asked to."""
-    state, view, now = bank.state, bank.view, bank.now()
+    state, view, now = bank.state, bank.view.index, bank.now()
 
     def judged() -> SearchEvidence:
         from memagent.memory.judging.certainty import read_search

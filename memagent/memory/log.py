@@ -1,86 +1,277 @@
-"""The log that one scope's memory is written through.
+"""The log of one scope's memory: its state, replayed from the journal and written through it.
 
-A write is one journal append, then the fold; every read first replays what other
-writers appended. Rules: one log belongs to one event loop (`WrongLoop`); its writes are
-serial; an optimistic sequence number guards against other writers, and ops are checked
-again against the state that they are really applied to.
+Every read first replays what other writers appended; where words that were read have
+been erased since, reading begins again. A write is one journal append, then the fold.
+Rules: one log belongs to one event loop (`WrongLoop`); its writes are serial; an
+optimistic sequence number guards against other writers, and ops are checked again
+against the state that they are really applied to. A `Follower` hears of every state.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from random import random
+from typing import Final, Protocol
 
 from rpds import List as PersistentList
 
 from memagent.core.crash_points import reach
-from memagent.core.errors import (
-    StoreError,
-    StoreReadOnly,
-    VersionConflict,
-)
-from memagent.core.long_work import LARGE, Slices, aside, let_go
-from memagent.core.ops import OpBatch
-from memagent.core.records import ItemStats, Session, SourceRef
-from memagent.core.snapshot import (
-    Commit,
-    Entry,
-    GraphDelta,
-    JournalRow,
-    Redacted,
-    StatsDelta,
-)
-from memagent.events.rules import checked_delta
-from memagent.memory.chunking import session_entry
-from memagent.memory.log_reader import LogReader
-from memagent.state.effects import plan_commit
-from memagent.state.fold import BankState
+from memagent.core.errors import StoreError, StoreReadOnly, VersionConflict, WrongLoop
+from memagent.core.long_work import Slices, aside, is_large, let_go, rare_collections
+from memagent.core.records import Scope
+from memagent.core.snapshot import Entry, JournalRow, Redacted
+from memagent.protocols import Clock, Journal
+from memagent.search.projection import Projection
+from memagent.state.fold import EMPTY_STATE, BankState, apply, changed_items
 
-_ATTEMPTS = 100
-_PAUSE_S = 0.002
+_PASSES: Final = 8
+"""Most passes over the journal in one `sync`; a further one follows an erasure of words."""
+_FIRST_ROWS: Final = 8
+"""Further entries that every task replays for itself."""
+_REST: Final = 256
+"""Entries from which on the garbage collector rests while they are replayed."""
+_KEPT: Final = 16
+"""Recent states of a large memory that are kept, for a look at the past and for undo."""
+_ATTEMPTS: Final = 100
+_PAUSE_S: Final = 0.002
 """Longest first pause of a writer that came second; it doubles with each further defeat,
 up to 32 times.
 """
 
 
-class MemoryLog(LogReader):
-    """The log as it is written: every change is one entry of the journal."""
+def system_clock() -> datetime:
+    """Return the present moment in UTC."""
+    return datetime.now(UTC)
 
-    __slots__ = ()
 
-    async def store_session(self, session: Session) -> bool:
-        """Journal a session's raw turns; False when the same session is stored already.
+class Follower(Protocol):
+    """A part that follows the states of a log."""
 
-        Of a stored session that begins with the same turns, only the further ones are
-        journalled. Raises `InputError` on a clash of ids.
-        """
-        return await self.append(lambda state: session_entry(state, session)) is not None
+    async def load(self, scope: Scope) -> Projection | None:
+        """Return something better than the empty state to start from, if there is any."""
+        ...
 
-    async def commit(self, batch: OpBatch, *, source: SourceRef) -> Commit:
-        """Carry out a batch in one journal append; `rejected` has the ops that no longer fit."""
-        row = await self.append(
-            lambda state: plan_commit(state, batch, source=source, commit_id=f"c{state.seq + 1}"),
-            large=len(batch.accepted) >= LARGE,
+    def start(self, content: Projection) -> None:
+        """Go on from what `load` returned."""
+        ...
+
+    def forget(self, state: BankState) -> None:
+        """Drop what was derived from the entries before an erasure, and go on from a state."""
+        ...
+
+    def changed(self, state: BankState, item_ids: Iterable[str]) -> None:
+        """Note a state, and the items that differ from the one before."""
+        ...
+
+
+class _PrivateRows:
+    """The rows of a log without a journal, newest first."""
+
+    __slots__ = ("_base", "_clock", "_rows")
+
+    def __init__(self, base: int, clock: Clock) -> None:
+        self._base, self._clock = base, clock
+        self._rows: PersistentList[JournalRow] = PersistentList()
+
+    async def head(self, _: Scope) -> int:
+        return next(iter(self._rows)).seq if self._rows else self._base
+
+    async def since(self, _: Scope, seq: int) -> AsyncIterator[JournalRow]:
+        for row in reversed(list(self._rows)):
+            if row.seq > seq:
+                yield row
+
+    async def append(self, _: Scope, entry: Entry, *, expect: int) -> JournalRow:
+        row = JournalRow(seq=expect + 1, recorded_at=self._clock(), entry=entry)
+        self._rows = self._rows.push_front(row)
+        return row
+
+    async def append_many(
+        self, _: Scope, entries: Sequence[Entry], *, expect: int, recorded_at: Sequence[datetime]
+    ) -> list[JournalRow]:
+        rows = [
+            JournalRow(seq=seq, recorded_at=date, entry=entry)
+            for seq, (entry, date) in enumerate(zip(entries, recorded_at, strict=True), expect + 1)
+        ]
+        for row in rows:
+            self._rows = self._rows.push_front(row)
+        return rows
+
+    async def redact(
+        self, scope: Scope, rewritten: Mapping[int, Entry], *, expect: int, reason: str
+    ) -> JournalRow:
+        self._rows = PersistentList(
+            [
+                row.model_copy(update={"entry": rewritten.get(row.seq, row.entry)})
+                for row in self._rows
+            ]
         )
-        assert row is not None and isinstance(row.entry, Commit)
-        return row.entry
+        names = tuple((seq, "") for seq in sorted(rewritten))
+        return await self.append(scope, Redacted(rewritten=names, reason=reason), expect=expect)
 
-    async def index(self, delta: GraphDelta) -> GraphDelta:
-        """Journal a design's additions to the event graph.
 
-        Edges that break a rule are left out, with the reason in `rejected`.
+class Log:
+    """One scope's state, kept level with its journal; a private log without one."""
+
+    __slots__ = (
+        "_follower", "_kept", "_lock", "_loop", "_origin", "_reading", "_rows", "base", "clock",
+        "journal", "read_only", "scope", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        scope: Scope,
+        journal: Journal | None,
+        follower: Follower,
+        *,
+        clock: Clock = system_clock,
+        read_only: bool = False,
+        base: BankState = EMPTY_STATE,
+    ) -> None:
+        """Make a log that begins from `base`: empty, unless it is a fork's."""
+        self.scope, self.journal, self.clock, self.read_only = scope, journal, clock, read_only
+        self.base = self._origin = self.state = base
+        self._follower = follower
+        self._rows = journal if journal is not None else _PrivateRows(base.seq, clock)
+        self._kept: tuple[BankState, ...] = ()
+        """States right before recent entries, where replaying all would take long."""
+        self._lock: asyncio.Lock | None = None
+        self._reading: asyncio.Lock | None = None
+        """Held by the one task that replays many entries; the others wait for its work."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- reading -----------------------------------------------------------------------
+
+    async def sync(self) -> BankState:
+        """Replay the entries appended since the last call.
+
+        Raises `WrongLoop` from a foreign event loop.
         """
-        row = await self.append(lambda state: _delta_entry(state, delta))
-        return row.entry if row is not None and isinstance(row.entry, GraphDelta) else GraphDelta()
+        self._own_loop()
+        head = await self._rows.head(self.scope)
+        if head <= self.state.seq:
+            return self.state
+        if head <= self.state.seq + _FIRST_ROWS:
+            await self._replay(head)
+            return self.state
+        if self._reading is None:
+            self._reading = asyncio.Lock()
+        async with self._reading:
+            await self._replay(head)
+        return self.state
 
-    async def learn(self, updates: Sequence[tuple[str, ItemStats]]) -> None:
-        """Journal item statistics; the only way they change."""
-        known = tuple(
-            (item_id, stats) for item_id, stats in updates if item_id in self._state.items
+    async def head(self) -> int:
+        """Return the sequence of the last entry, read here or not."""
+        return await self._rows.head(self.scope)
+
+    async def _replay(self, head: int) -> None:
+        """Replay what the journal has up to `head` at least."""
+        for attempt in range(_PASSES):
+            if head <= self.state.seq:
+                return
+            if not self.state.seq and not attempt:
+                content = await self._follower.load(self.scope)
+                if content is not None and not self.state.seq:
+                    self._origin = self.state = content.state
+                    self._follower.start(content)
+            await self._catch_up(head)
+            head = await self._rows.head(self.scope)
+
+    async def _catch_up(self, head: int) -> None:
+        """Replay what is new; begin again where words that were read are erased by now."""
+        start, slices = self.state.seq, Slices()
+        with rare_collections() if head > start + _REST else nullcontext():
+            async for row in self._rows.since(self.scope, start):
+                if isinstance(row.entry, Redacted) and _is_behind(row, start, head):
+                    self._begin_again()
+                    return
+                await self._follow(row, keep=row.seq > head - _KEPT)
+                await slices.rest()
+
+    def rows(self, *, after: int = 0) -> AsyncIterator[JournalRow]:
+        """Return the journal rows after a sequence, oldest first.
+
+        A fork has the rows written since it began.
+        """
+        return self._rows.since(self.scope, after)
+
+    async def state_at(self, seq: int) -> BankState:
+        """Return the state right after journal entry `seq`.
+
+        Raises `StoreError` for a time before a fork began.
+        """
+        await self.sync()
+        if seq < self.base.seq:
+            raise StoreError(
+                f"this fork began at sequence {self.base.seq}; it cannot show sequence {seq}"
+            )
+        if seq >= self.state.seq:
+            return self.state
+        state = max(
+            (kept for kept in (self.base, self._origin, *self._kept) if kept.seq <= seq),
+            key=lambda kept: kept.seq,
         )
-        if known:
-            await self.append(lambda _: StatsDelta(updates=known))
+        slices = Slices()
+        async for row in self.rows(after=state.seq) if state.seq < seq else no_rows():
+            if row.seq > seq:
+                break
+            state = await applied(state, row)
+            await slices.rest()
+        return state
+
+    def _advance(self, row: JournalRow, *, keep: bool = True) -> None:
+        known = self.state.seq
+        if row.seq <= known or (row.seq != known + 1 and row.entry.kind != "erased"):
+            return  # another reader was first, or began again
+        self._take(apply(self.state, row), row.entry, keep=keep)
+
+    async def _follow(self, row: JournalRow, *, keep: bool = True) -> None:
+        """Advance by a row, and keep the state before it; a large one is applied in a thread."""
+        while is_large((row.entry,)):
+            state = self.state
+            if row.seq != state.seq + 1:
+                break
+            after = await aside(apply, state, row)
+            if self.state is state:
+                self._take(after, row.entry, keep=keep)
+                return
+        self._advance(row, keep=keep)
+
+    def _take(self, after: BankState, entry: Entry, *, keep: bool) -> None:
+        """Go on from the state after an entry."""
+        if keep and (self.state.seq >= _REST or len(self.state.items) >= _REST):
+            self._kept = (*self._kept[1 - _KEPT :], self.state)
+        before, self.state = self.state, after
+        if entry.kind == "erased":
+            self._drop(before)
+        self._follower.changed(after, changed_items(entry))
+
+    def _begin_again(self) -> None:
+        """Drop everything read so far, because words in it were erased."""
+        before, self.state = self.state, self.base
+        self._drop(before)
+
+    def _drop(self, before: BankState) -> None:
+        """Drop earlier states and what was derived from them; they may say what is erased."""
+        if len(before.items) >= _REST:
+            let_go(before)
+        self._kept, self._origin = (), self.base
+        self._follower.forget(self.state)
+
+    def _own_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise WrongLoop(
+                f"the memory of user {self.scope.user_id!r} belongs to another event loop; "
+                "open one agent a loop, or use the synchronous Agent"
+            )
+
+    # -- writing -----------------------------------------------------------------------
 
     async def append(
         self, make: Callable[[BankState], Entry | None], *, large: bool = False
@@ -90,11 +281,7 @@ class MemoryLog(LogReader):
         `make` is called again when another writer was first; in a thread where it takes
         long (`large`).
         """
-        self._check_writable()
-        self._own_loop()
-        if self._lock is None:
-            self._lock = asyncio.Lock()
-        async with self._lock:
+        async with self._writing():
             for attempt in range(1, _ATTEMPTS + 1):
                 state = await self.sync()
                 entry = await aside(make, state) if large else make(state)
@@ -102,7 +289,7 @@ class MemoryLog(LogReader):
                     return None
                 reach("bank.planned")
                 try:
-                    row = await self._write(entry, state.seq)
+                    row = await self._rows.append(self.scope, entry, expect=state.seq)
                 except VersionConflict:
                     if attempt == _ATTEMPTS:
                         raise
@@ -125,12 +312,9 @@ class MemoryLog(LogReader):
         `make` is called again when another writer was first. Raises `StoreError` in a
         fork, which shares what came before it.
         """
-        self._check_writable()
-        if self._base.seq:
+        if self.base.seq and not self.read_only:
             raise StoreError("this is a fork; erase in the memory that it was made from")
-        if self._lock is None:
-            self._lock = asyncio.Lock()
-        async with self._lock:
+        async with self._writing():
             for _ in range(_ATTEMPTS):
                 state = await self.sync()
                 rows = [row async for row in self.rows()]
@@ -138,7 +322,9 @@ class MemoryLog(LogReader):
                 let_go(rows)
                 del rows
                 try:
-                    row = await self._rewrite(rewritten, state.seq, reason)
+                    row = await self._rows.redact(
+                        self.scope, rewritten, expect=state.seq, reason=reason
+                    )
                 except VersionConflict:
                     continue
                 del state
@@ -147,64 +333,52 @@ class MemoryLog(LogReader):
                 return row
         raise StoreError("other writers were first each time; try again")
 
-    async def _rewrite(self, rewritten: Mapping[int, Entry], seq: int, reason: str) -> JournalRow:
-        if self._journal is not None:
-            return await self._journal.redact(self.scope, rewritten, expect=seq, reason=reason)
-        entry = Redacted(rewritten=tuple((seq, "") for seq in sorted(rewritten)), reason=reason)
-        row = JournalRow(seq=seq + 1, recorded_at=self._clock(), entry=entry)
-        old = [
-            known.model_copy(update={"entry": rewritten.get(known.seq, known.entry)})
-            for known in reversed(list(self._log))
-        ]
-        self._log = PersistentList([row, *reversed(old)])
-        return row
-
-    @property
-    def scrub_due(self) -> bool:
-        """Whether erased bytes may still lie in files of the journal."""
-        return self._journal is not None and self._journal.scrub_due
-
-    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
-        """Search the files of the journal; see `Journal.search_files`."""
-        return self._journal.search_files(needles) if self._journal is not None else {}
-
     async def replay(self, rows: Sequence[JournalRow]) -> None:
         """Append rows of an export with their dates, all or nothing.
 
         Raises `VersionConflict` when another writer was first.
         """
-        self._check_writable()
+        self._writing()
         state = await self.sync()
-        entries, dates = [row.entry for row in rows], [row.recorded_at for row in rows]
-        if self._journal is not None:
-            written = await self._journal.append_many(
-                self.scope, entries, expect=state.seq, recorded_at=dates
-            )
-        else:
-            written = [
-                row.model_copy(update={"seq": state.seq + i}) for i, row in enumerate(rows, 1)
-            ]
-            for row in written:
-                self._log = self._log.push_front(row)
+        written = await self._rows.append_many(
+            self.scope,
+            [row.entry for row in rows],
+            expect=state.seq,
+            recorded_at=[row.recorded_at for row in rows],
+        )
         slices = Slices()
         for row in written:
             await self._follow(row)
             await slices.rest()
 
-    async def _write(self, entry: Entry, seq: int) -> JournalRow:
-        if self._journal is not None:
-            return await self._journal.append(self.scope, entry, expect=seq)
-        row = JournalRow(seq=seq + 1, recorded_at=self._clock(), entry=entry)
-        self._log = self._log.push_front(row)
-        return row
-
-    def _check_writable(self) -> None:
+    def _writing(self) -> asyncio.Lock:
+        """Return the lock of the writers. Raises `StoreReadOnly`."""
         if self.read_only:
             raise StoreReadOnly(
                 f"the memory of user {self.scope.user_id!r} is open for reading only"
             )
+        self._own_loop()
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        return self._lock
 
 
-def _delta_entry(state: BankState, delta: GraphDelta) -> GraphDelta | None:
-    checked = checked_delta(state.graph, delta)
-    return None if checked.empty and not checked.rejected else checked
+async def applied(state: BankState, row: JournalRow) -> BankState:
+    """Return the state after a row; a large one is applied in a thread."""
+    return await aside(apply, state, row) if is_large((row.entry,)) else apply(state, row)
+
+
+async def no_rows() -> AsyncIterator[JournalRow]:
+    """Yield nothing."""
+    return
+    yield
+
+
+def _is_behind(redacted: JournalRow, start: int, head: int) -> bool:
+    """Tell whether rows read before a redaction say what it erased.
+
+    `start` is the last row that was known when reading began, `head` the last there was.
+    """
+    assert isinstance(redacted.entry, Redacted)
+    first = min((seq for seq, _ in redacted.entry.rewritten), default=redacted.seq)
+    return redacted.seq > head or first <= start

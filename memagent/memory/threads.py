@@ -17,7 +17,7 @@ from typing import NamedTuple
 from memagent.core.errors import InputError
 from memagent.core.records import MAX_TURN_CHARS, Session, Trust, Turn, as_utc, content_id
 from memagent.core.snapshot import Entry, SessionStored, TurnsAdded
-from memagent.memory.log import MemoryLog
+from memagent.memory.bank import MemoryBank
 from memagent.state.fold import BankState
 
 _AGENT = "assistant"
@@ -60,13 +60,15 @@ def thread_turns(state: BankState, thread: str) -> list[Turn]:
     return [turn for session in sessions for turn in session.turns]
 
 
-async def store_message(log: MemoryLog, thread: str, message: Spoken, *, at: datetime) -> ThreadEnd:
+async def store_message(
+    bank: MemoryBank, thread: str, message: Spoken, *, at: datetime
+) -> ThreadEnd:
     """Journal a message at the end of a thread.
 
     A message that stands there already without a reply, after a crash or a failure of
     the model, is not repeated. Raises `InputError` as `add_to_thread` does.
     """
-    state = await log.sync()
+    state = await bank.sync()
     sessions = state.threads.get(thread, ())
     session = state.sessions[sessions[-1]] if sessions else None
     last = session.turns[-1] if session is not None else None
@@ -74,11 +76,11 @@ async def store_message(log: MemoryLog, thread: str, message: Spoken, *, at: dat
     same = last is not None and (last.speaker, last.text) == (message.speaker, message.text)
     if session is not None and last is not None and unanswered and same:
         return ThreadEnd(session, (last,))
-    return await add_to_thread(log, thread, [message], at=at)
+    return await add_to_thread(bank, thread, [message], at=at)
 
 
 async def add_to_thread(
-    log: MemoryLog,
+    bank: MemoryBank,
     thread: str,
     messages: Sequence[Spoken],
     *,
@@ -115,13 +117,13 @@ async def add_to_thread(
             return TurnsAdded(session_id=session_id, turns=turns)
         return SessionStored(session=Session(id=session_id, at=at, turns=turns, thread=thread))
 
-    row = await log.append(entry)
+    row = await bank.append(entry)
     assert row is not None
     written = row.entry
     if isinstance(written, SessionStored):
         return ThreadEnd(written.session, written.session.turns)
     assert isinstance(written, TurnsAdded)
-    return ThreadEnd(log.state.sessions[written.session_id], written.turns)
+    return ThreadEnd(bank.state.sessions[written.session_id], written.turns)
 
 
 class ThreadMatch(NamedTuple):
@@ -163,21 +165,41 @@ def continued(state: BankState, thread: str, history: Sequence[Spoken]) -> Threa
     turns = thread_turns(state, thread)
     if not turns:
         return ThreadMatch(thread, 0, 0)
-    for end in range(len(history) - 1, 0, -1):
-        first = max(0, len(turns) - end)
-        if _common(turns[first:], history[end - (len(turns) - first) : end]) == len(turns) - first:
-            return ThreadMatch(thread, end, 0)
-    return ThreadMatch(thread, len(history) - 1, 0)
+    earlier = [_key(message) for message in reversed(history[:-1])]
+    back = _overlap([_key(turn) for turn in reversed(turns)], earlier)
+    return ThreadMatch(thread, len(earlier) - back, 0)
+
+
+def _overlap(pattern: Sequence[object], text: Sequence[object]) -> int:
+    """Return where a pattern first begins in a text, whole or cut off by the text's end.
+
+    0 where it does nowhere. Linear, as Knuth, Morris and Pratt search.
+    """
+    borders, length = [0] * len(pattern), 0
+    for at in range(1, len(pattern)):
+        while length and pattern[at] != pattern[length]:
+            length = borders[length - 1]
+        length += pattern[at] == pattern[length]
+        borders[at] = length
+    length = 0
+    for at, value in enumerate(text):
+        while length and value != pattern[length]:
+            length = borders[length - 1]
+        length += value == pattern[length]
+        if length == len(pattern):
+            return at + 1 - length
+    return len(text) - length if length else 0
 
 
 def _common(turns: Sequence[Turn], history: Sequence[Spoken]) -> int:
     """Return how many messages both begin with."""
     pairs = zip(turns, history, strict=False)
-    same = (
-        _plain(turn.text) == _plain(message.text) and is_reply(turn) == is_reply(message)
-        for turn, message in pairs
-    )
-    return sum(1 for _ in takewhile(bool, same))
+    return sum(1 for _ in takewhile(lambda pair: _key(pair[0]) == _key(pair[1]), pairs))
+
+
+def _key(message: Turn | Spoken) -> tuple[str, bool]:
+    """Return what two messages agree in that are the same."""
+    return _plain(message.text), is_reply(message)
 
 
 def _plain(text: str) -> str:

@@ -30,7 +30,7 @@ from memagent.core.snapshot import (
     TurnsAdded,
 )
 from memagent.memory.bank import MemoryBank
-from memagent.memory.log_reader import no_rows
+from memagent.memory.log import no_rows
 from memagent.state.adjacency import (
     GraphState,
     edges_between,
@@ -193,18 +193,17 @@ async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
     """
     state = await bank.sync()
     seq, recorded_at = await _recorded(bank, when.recorded)
-    name = (min(seq, state.seq), when)
-    known = bank.past.get(name)
+    known = bank.view.past.get(min(seq, state.seq), when)
     if known is not None:
         return known
     differing = await _changed_since(bank, seq)
-    past = await bank.state_at(seq)
+    past = await bank.log.state_at(seq)
     for moment, begins in ((when.said, _said), (when.valid, began)):
         if moment is not None:
             past, others = await aside(_filtered, past, moment, begins)
             differing = None if differing is None else differing | others
     view = bank.showing(past, at=recorded_at or when.said or when.valid, differing=differing)
-    bank.past.keep(name, view)
+    bank.view.past.keep(min(seq, state.seq), when, view)
     return view
 
 
@@ -216,7 +215,7 @@ async def _recorded(
     For a sequence number the moment is when its entry was recorded. Time never runs
     backwards within a log, so a moment is found by halves.
     """
-    first, last = bank.base.seq, bank.state.seq
+    first, last = bank.log.base.seq, bank.state.seq
     if recorded is None:
         return last, None
     if isinstance(recorded, int):
@@ -253,7 +252,7 @@ async def _changed_since(bank: MemoryBank, seq: int) -> frozenset[str] | None:
             return None
         changed.update(changed_items(row.entry))
         if isinstance(row.entry, TurnsAdded):  # seen by the turns before them
-            changed.update(item.id for item in bank.view.of_session(row.entry.session_id))
+            changed.update(item.id for item in bank.view.index.of_session(row.entry.session_id))
     return frozenset(changed) if 2 * len(changed) <= len(state.items) else None
 
 

@@ -92,8 +92,8 @@ async def export_lines(bank: MemoryBank, *, seq: int, digest: str) -> AsyncGener
             {"format": FORMAT, "scope": bank.scope.model_dump(), "digest": digest, "seq": seq}
         )
     )
-    if bank.base.seq:
-        entry = await aside(restoring_entry, EMPTY_STATE, await bank.state_at(seq))
+    if bank.log.base.seq:
+        entry = await aside(restoring_entry, EMPTY_STATE, await bank.log.state_at(seq))
         yield sealed(JournalRow(seq=1, recorded_at=bank.now(), entry=entry).model_dump_json())
         rows = 1
     else:
@@ -125,7 +125,7 @@ async def import_bank(
     moved = await aside(
         lambda: [_moved(row, seq - row.seq) for seq, row in enumerate(rows, present.seq + 1)]
     )
-    await bank.replay(moved)
+    await bank.log.replay(moved)
     report = await aside(_report, path, len(rows), state)
     let_go(rows, moved, state)
     return report

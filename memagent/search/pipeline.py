@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from math import exp, isfinite
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from memagent.core import Later
 from memagent.core.answers import MAX_ASKED_TIMES, MAX_RULED_CHARS, Filter, Query
 from memagent.core.errors import ModelError, boundary
 from memagent.core.recipes import PLAIN, Recipe
 from memagent.core.records import TimeSpan
-from memagent.events.visibility import OutOfSight
 from memagent.protocols import Reranker, Vector
 from memagent.search.arena import NO_ROW
-from memagent.search.cuts import budget, collapse, fixed_words, quota, token_estimate, word_overlap
-from memagent.search.expansion import Beside, add_graph, add_neighbours, add_sessions
 from memagent.search.fusion import Candidate, Pool
 from memagent.search.index import IndexView
 from memagent.search.projection import index_texts
@@ -45,6 +44,14 @@ from memagent.search.weights import (
 from memagent.state.fold import BankState
 from memagent.state.tokens import K1, B, query_terms, tokenize
 from memagent.timex.resolve import find_times
+
+if TYPE_CHECKING:
+    from memagent.events import visibility
+    from memagent.search import cuts, expansion
+else:
+    cuts = Later("memagent.search.cuts")
+    expansion = Later("memagent.search.expansion")
+    visibility = Later("memagent.events.visibility")
 
 TIME_WEIGHT = 1.0
 """Added to a weight of 1 for an item at the time asked about."""
@@ -90,13 +97,15 @@ async def recall(
     if recipe.sessions or recipe.graph:
         rows = pool.best(pool.scores)
         if recipe.sessions:
-            add_sessions(pool, rows, arms.scoring, sessions=recipe.sessions, where=query.where)
+            expansion.add_sessions(
+                pool, rows, arms.scoring, sessions=recipe.sessions, where=query.where
+            )
         if recipe.graph:
-            hidden = OutOfSight(context.state, query.where, context.expired)
-            add_graph(pool, rows, most=recipe.graph, hidden=hidden, state=context.state)
+            hidden = visibility.OutOfSight(context.state, query.where, context.expired)
+            expansion.add_graph(pool, rows, most=recipe.graph, hidden=hidden, state=context.state)
     if recipe.neighbours:
-        beside = Beside(recipe.neighbours, query.where, context.state, context.view)
-        add_neighbours(pool, pool.best(pool.scores, k), beside)
+        beside = expansion.Beside(recipe.neighbours, query.where, context.state, context.view)
+        expansion.add_neighbours(pool, pool.best(pool.scores, k), beside)
     scores = pool.weigh(_factors(pool, query, recipe, span, moment, context))
     rows = pool.best(scores, _needed(recipe, k))
     if recipe.time == "hard" and span is not None:
@@ -303,12 +312,12 @@ def _selected(
         kept = _collapsed(order[: max(_COLLAPSED_FROM * k, 1)], recipe.collapse, view)
     if recipe.per_session is not None:
         sessions = [candidate.item.session_id for candidate in kept]
-        kept = [kept[at] for at in quota(sessions, most=recipe.per_session)]
+        kept = [kept[at] for at in cuts.quota(sessions, most=recipe.per_session)]
     if recipe.max_tokens is not None:
-        costs = [token_estimate(candidate.item.text) for candidate in kept]
+        costs = [cuts.token_estimate(candidate.item.text) for candidate in kept]
         for candidate, cost in zip(kept, costs, strict=True):
             candidate.tokens = cost
-        kept = [kept[at] for at in budget(costs, most=recipe.max_tokens)]
+        kept = [kept[at] for at in cuts.budget(costs, most=recipe.max_tokens)]
     return kept[:k]
 
 
@@ -328,11 +337,12 @@ def _collapsed(order: Sequence[Candidate], threshold: float, view: IndexView) ->
     def is_duplicate(head: int, at: int) -> bool:
         if with_vector[head] and with_vector[at]:
             return cosines[head][at] >= threshold
-        return word_overlap(words_of(head), words_of(at)) >= threshold
+        return cuts.word_overlap(words_of(head), words_of(at)) >= threshold
 
-    frames = [(candidate.item.speaker, fixed_words(candidate.item.text)) for candidate in order]
+    items = [candidate.item for candidate in order]
+    frames = [(item.speaker, cuts.fixed_words(item.text)) for item in items]
     kept: list[Candidate] = []
-    for head, joined in collapse(frames, is_duplicate):
+    for head, joined in cuts.collapse(frames, is_duplicate):
         order[head].collapsed = tuple(order[at].id for at in joined)
         kept.append(order[head])
     return kept

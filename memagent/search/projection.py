@@ -8,14 +8,16 @@ keyword and carry `embedding_missing`; no vector is ever made up.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
+from memagent.core.answers import Filter
 from memagent.core.errors import EmbeddingError, boundary
 from memagent.core.long_work import Slices, aside
-from memagent.core.records import MemoryItem, Session, Turn
+from memagent.core.records import MemoryItem, Scope, Session, Turn
 from memagent.embed.vectors import off_unit
-from memagent.protocols import Embedder, Matrix, Vector
+from memagent.protocols import Embedder, IndexRow, Matrix, Vector
 from memagent.search.arena import NO_ROW, Arena
 from memagent.search.index import IndexView
 from memagent.search.segments import Doc, make_doc
@@ -29,6 +31,68 @@ _LARGE = 256
 """Documents from which on the new view is made in a thread."""
 _TEXTS_AT_ONCE = 512
 """Texts that are embedded in one call."""
+
+
+class Projection(NamedTuple):
+    """A state and the index of it; the content of a checkpoint."""
+
+    state: BankState
+    view: IndexView
+    pending: frozenset[str]
+    """Items that the view has yet to catch up with."""
+
+
+class Projected(Protocol):
+    """A memory that can tell its projection; see `MemoryBank`."""
+
+    @property
+    def scope(self) -> Scope:
+        """The owner of the memory."""
+        ...
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder of its vectors."""
+        ...
+
+    def projection(self) -> Projection:
+        """Return the present state and view as a value."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The state that a networked index is brought level with."""
+
+    seq: int
+    ids: Iterable[str]
+    """All items, whether they belong in the index or not."""
+    row: Callable[[str], IndexRow | None]
+    """The row of an item; None for one that is gone, out of sight or without a vector."""
+    head: Callable[[], Awaitable[int]]
+    """The end of the journal now."""
+
+
+class NetworkedIndex(Protocol):
+    """A vector index outside of the process that follows a memory."""
+
+    def changed(self, ids: Iterable[str]) -> None:
+        """Note items that the index has yet to follow."""
+        ...
+
+    def erased(self) -> None:
+        """Note that everything so far was erased."""
+        ...
+
+    async def catch_up(self, present: Callable[[], Level], *, insist: bool = False) -> None:
+        """Bring the index level with a state; only with `insist` a failure is raised."""
+        ...
+
+    async def propose(
+        self, vector: Vector, *, k: int, where: Filter | None, seq: int
+    ) -> frozenset[str] | None:
+        """Return the ids of the k nearest; None where the memory has to search itself."""
+        ...
 
 
 def index_texts(state: BankState, item: MemoryItem) -> tuple[str, str]:

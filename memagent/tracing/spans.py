@@ -38,6 +38,7 @@ from typing import (
     TypeVar,
 )
 
+from memagent.core import Later
 from memagent.core.answers import Hit, Query
 from memagent.core.records import MemoryItem
 from memagent.tracing.attributes import (
@@ -47,10 +48,13 @@ from memagent.tracing.attributes import (
     result_figures,
     search_figures,
 )
-from memagent.tracing.masking import Mask
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from memagent.tracing import masking
+else:
+    masking = Later("memagent.tracing.masking")
 
     from opentelemetry.trace import Span as ApiSpan
     from opentelemetry.trace import Tracer
@@ -151,7 +155,7 @@ class _Live(Span):
 
     def content(self, make: Callable[[], Attributes]) -> None:
         if self.recording and self._otel.get_value(_CAPTURE, self._context):
-            mask = Mask()
+            mask = masking.Mask()
             self.put(
                 {
                     name: mask.masked(value) if isinstance(value, str) else value

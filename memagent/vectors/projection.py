@@ -19,13 +19,14 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from memagent.core.answers import Filter, Hit
 from memagent.core.errors import StoreUnavailable
 from memagent.protocols import IndexRow, Vector, VectorIndex
+from memagent.search.projection import Level
 
 _log = logging.getLogger(__name__)
 _REST_S: Final = 15.0
@@ -102,19 +103,6 @@ def row_check(row: IndexRow) -> int:
     """
     seal = hashlib.sha256(row.item.model_dump_json().encode() + row.vector.tobytes())
     return int.from_bytes(seal.digest()[:_CHECK_BYTES], "big")
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """The state that an index is brought level with."""
-
-    seq: int
-    ids: Iterable[str]
-    """All items, whether they belong in the index or not."""
-    row: Callable[[str], IndexRow | None]
-    """The row of an item; None for one that is gone, out of sight or without a vector."""
-    head: Callable[[], Awaitable[int]]
-    """The end of the journal now."""
 
 
 class IndexProjection:

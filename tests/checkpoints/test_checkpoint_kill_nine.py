@@ -91,7 +91,7 @@ async def cycles(
         used += isinstance(bank.state.items, LayeredMap)
         await bank.refresh()
         same_state(bank.state, await replayed.sync())
-        assert len(bank.view) == len(
+        assert len(bank.view.index) == len(
             [item for item in bank.state.active() if not bank.expired & {item.id}]
         )
         erased = not bank.state.items and ["erasing"] in said

@@ -17,7 +17,6 @@ from checkpoint_kit import ANA, History, open_hashing, same_memory, same_state, 
 
 from memagent.checkpoints import file as file_format
 from memagent.checkpoints import store as policy
-from memagent.checkpoints.checkpoint import Projection
 from memagent.checkpoints.layered import LayeredMap
 from memagent.checkpoints.records import FORMS
 from memagent.checkpoints.store import Checkpoints
@@ -29,6 +28,7 @@ from memagent.core.snapshot import Erased
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.open_store import OpenStore
+from memagent.search.projection import Projection
 from memagent.state.fold import BankState
 
 

@@ -104,7 +104,9 @@ async def test_another_worker_opens_from_the_checkpoint(url: str) -> None:
     await same_memory(bank, without_checkpoint(store), texts=TEXTS)
     await History(4).write(bank, 10)
     await same_memory(bank, without_checkpoint(store), texts=TEXTS)
-    found = await audit_checkpoint(checkpoints_of(store), ANA, without_checkpoint(store).state_at)
+    found = await audit_checkpoint(
+        checkpoints_of(store), ANA, without_checkpoint(store).log.state_at
+    )
     assert found.seq
     assert found.size_bytes
     assert not found.faults

@@ -12,6 +12,7 @@ import asyncio
 import os
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,6 +148,7 @@ def open_what_is_locked(say: Say, *, path: str) -> None:
 
 def open_what_may_only_be_read(say: Say, *, path: str) -> None:
     """As a user without rights: open for writing, then for reading."""
+    import_module("memagent.checkpoints.store")  # that user may not read the interpreter's files
     if os.geteuid() == 0:
         os.setgid(65534)
         os.setuid(65534)

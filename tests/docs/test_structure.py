@@ -19,17 +19,16 @@ from places import ROOT
 LIMITS = {"file": 600, "class": 250, "function": 60, "parameters": 6}
 EXCEPTIONS = {
     "parameters": {
-        "memagent/agent.py Agent.__init__",
         "memagent/agent_parts.py AgentParts.__init__",
         "memagent/integrations/mem0.py AsyncMemory.add",
         "memagent/integrations/mem0.py AsyncMemory.get_all",
         "memagent/integrations/mem0.py AsyncMemory.search",
-        "memagent/memory/bank.py IndexedLog.__init__",
+        "memagent/memory/bank.py MemoryBank.__init__",
         "train/sampling/policy.py PolicyModel.__init__",
     }
 }
 """Names over a limit. The list may only shrink."""
-MOST_EXCEPTIONS = 7
+MOST_EXCEPTIONS = 6
 PACKAGES = ("memagent", "environments", "train")
 
 

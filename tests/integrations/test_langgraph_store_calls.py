@@ -26,7 +26,7 @@ def agent() -> Iterator[Agent]:
 
 
 def commits(agent: Agent) -> int:
-    return agent._live()[0].bank.state.seq  # pyright: ignore[reportPrivateUsage]
+    return agent.snapshot().seq
 
 
 # -- calls at once ---------------------------------------------------------------------

@@ -265,7 +265,7 @@ async def test_a_passing_fault_costs_a_retry_and_a_lasting_one_loses_nothing(
                 report = await agent.remember(first, on_error="keep")
                 failed = report.failed_chunks
                 assert (report.stored_turns, len(failed), calls) == (2, 1, 2)
-                assert agent.bank.turn("D1:1") is not None
+                assert agent.bank.state.turn("D1:1") is not None
                 broken = False
                 assert [session.id for session in await agent.unfinished()] == ["one"]
                 (again,) = await agent.resume()

@@ -202,8 +202,8 @@ async def same_memory(one: MemoryBank, other: MemoryBank, *, texts: Sequence[str
     await one.refresh()
     await other.refresh()
     same_state(one.state, other.state)
-    assert len(one.view) == len(other.view)
-    assert one.view.totals == other.view.totals
+    assert len(one.view.index) == len(other.view.index)
+    assert one.view.index.totals == other.view.index.totals
     for name, recipe in RECIPES.items():
         for text in texts:
             query = Query(text=text, recipe=recipe)

@@ -54,8 +54,8 @@ def ours() -> Generator[Made]:
 
     def make() -> BaseStore:
         agent = Agent(path=":memory:", user_id="ana", embedder="hashing")
-        live, _ = agent._live()
-        live.bank._clock = lambda: system_clock() + ahead[0]
+        live, _ = agent._opened.parts()
+        live.bank.log.clock = lambda: system_clock() + ahead[0]
         opened.append(agent)
         return MemoryStore(agent)
 

@@ -178,10 +178,10 @@ async def _check_projections(agent: AsyncAgent) -> None:
     bank = agent.bank
     await bank.refresh()
     state, active = bank.state, list(bank.state.active())
-    assert len(bank.view) == len(active)
+    assert len(bank.view.index) == len(active)
     assert bank.degraded is None
     for item in active:
-        assert item.id in bank.view
+        assert item.id in bank.view.index
         (found,) = [hit for hit in await agent.search(item.text, k=40) if hit.id == item.id]
         assert found.why.ranks["lexical"] <= 3
     nodes = {

@@ -38,7 +38,7 @@ from memagent.memory.bank import MemoryBank
 from memagent.protocols import IndexRow, Journal
 from memagent.testing.index_kit import sample_items, unit_vectors
 from memagent.vectors import projection as index_projection
-from memagent.vectors.projection import Applied, row_check
+from memagent.vectors.projection import Applied, IndexProjection, row_check
 from memagent.vectors.qdrant_calls import Calls, Patience
 from memagent.vectors.qdrant_index import QdrantIndex
 
@@ -319,7 +319,10 @@ class Twins:
         """As a new process would."""
         self.index = index_on(self.server)
         self.bank = MemoryBank(
-            embedder=HashEmbedder(dim=32), scope=ANA, journal=self.journal, index=self.index
+            embedder=HashEmbedder(dim=32),
+            scope=ANA,
+            journal=self.journal,
+            index=IndexProjection(self.index),
         )
 
     async def add(self, count: int, dice: random.Random) -> None:
@@ -467,7 +470,10 @@ async def test_a_journal_restored_from_a_backup_takes_the_index_back_with_it(
         recorded_at=[row.recorded_at for row in rows],
     )
     bank = MemoryBank(
-        embedder=HashEmbedder(dim=32), scope=ANA, journal=older, index=index_on(server)
+        embedder=HashEmbedder(dim=32),
+        scope=ANA,
+        journal=older,
+        index=IndexProjection(index_on(server)),
     )
     await bank.settle()
     assert await index_on(server).inventory() is not None

@@ -352,7 +352,7 @@ async def _examine_checkpoint(report: Examination, store: Store, scope: Scope, l
     if store.checkpoints is None:
         return "none"
     replayed = MemoryBank(embedder=store.embedder, scope=scope, journal=store.journal)
-    found = await audit_checkpoint(store.checkpoints, scope, replayed.state_at)
+    found = await audit_checkpoint(store.checkpoints, scope, replayed.log.state_at)
     report.problems += [
         f"checkpoint of {label}: {fault}: delete {store.checkpoints.path_of(scope)}"
         for fault in found.faults

@@ -80,12 +80,13 @@ async def _erased(
     let_go(rows)
     del rows
     needles = await aside(_needles, bank, first)
-    before = await asyncio.to_thread(bank.search_files, needles)
+    files = bank.log.journal
+    before = await asyncio.to_thread(files.search_files, needles) if files else {}
     reach("redact.planned")
-    row = await bank.redact(make, reason=what)
+    row = await bank.log.redact(make, reason=what)
     reach("redact.written")
     await bank.settle()
-    after = await asyncio.to_thread(bank.search_files, needles)
+    after = await asyncio.to_thread(files.search_files, needles) if files else {}
     state = bank.state
     return ErasureReceipt(
         what=what,
@@ -105,7 +106,7 @@ async def _erased(
             for place, (size, count) in sorted(after.items())
         ),
         left_in=await aside(_still_named, state, erasure),
-        scrubbed=not bank.scrub_due,
+        scrubbed=not (files and files.scrub_due),
         at=row.recorded_at,
     )
 
@@ -153,7 +154,7 @@ def needles_of_all(bank: MemoryBank) -> list[bytes]:
 
 def vector_bytes(bank: MemoryBank, ids: Iterable[str]) -> list[bytes]:
     """Return the vectors of memories as they are cached: little-endian float32."""
-    state, arena = bank.state, bank.view.arena
+    state, arena = bank.state, bank.view.index.arena
     items = (item for name in ids if (item := state.items.get(name)) is not None)
     rows = (arena.row(index_texts(state, item)[0]) for item in items)
     return [arena.matrix[row].astype("<f4").tobytes() for row in rows if row != NO_ROW]

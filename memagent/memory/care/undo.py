@@ -33,7 +33,7 @@ async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
     """
     await bank.sync()
     target = await _commit_to_undo(bank, commit_id)
-    before = await bank.state_at(target.seq - 1)
+    before = await bank.log.state_at(target.seq - 1)
     commit = target.entry
     assert isinstance(commit, Commit | TrialEnded)
     large = is_large((commit,))
@@ -51,7 +51,7 @@ async def adds_items(bank: MemoryBank, commit_id: str | None = None) -> bool:
     target = await _commit_to_undo(bank, commit_id)
     if not isinstance(target.entry, Commit):
         return False
-    before = (await bank.state_at(target.seq - 1)).items
+    before = (await bank.log.state_at(target.seq - 1)).items
     return any(
         change.after is not None
         and change.after.active
@@ -63,8 +63,8 @@ async def adds_items(bank: MemoryBank, commit_id: str | None = None) -> bool:
 async def _newest_first(bank: MemoryBank) -> AsyncIterator[JournalRow]:
     """Yield the rows of the log, the newest first, a window of them at a time."""
     end, size = bank.state.seq, _FIRST_WINDOW
-    while end > bank.base.seq:
-        start = max(bank.base.seq, end - size)
+    while end > bank.log.base.seq:
+        start = max(bank.log.base.seq, end - size)
         window: list[JournalRow] = []
         async for row in bank.rows(after=start):
             if row.seq > end:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from memagent.core import Later
 from memagent.core.reports import ErasureReceipt, Quarantined, SourceFilter, Touched
 from memagent.core.snapshot import Commit
 from memagent.memory.bank import MemoryBank
-from memagent.memory.care import erasure, quarantine, sources
+
+if TYPE_CHECKING:
+    from memagent.memory.care import erasure, quarantine, sources
+else:
+    erasure = Later("memagent.memory.care.erasure")
+    quarantine = Later("memagent.memory.care.quarantine")
+    sources = Later("memagent.memory.care.sources")
 
 
 class CareVerbs:

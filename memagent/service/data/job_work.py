@@ -178,7 +178,7 @@ class JobWork:
             state = await memory.bank.sync()
             counts = {"items": len(state.items), "sessions": len(state.sessions)}
             sought = await aside(needles_of_all, memory.bank)
-            found = await asyncio.to_thread(memory.bank.search_files, sought)
+            found = await asyncio.to_thread(self._journal.search_files, sought)
             needles.update(sought)
             before.update({name: count for name, (_, count) in found.items()})
             await memory.reset(user_id=user_id)

@@ -312,7 +312,7 @@ async def test_a_note_from_failures_is_kept_only_if_held_out_tasks_get_no_worse(
         scores.append(await score())
     assert lesson is not None and not lesson.changes
     assert [bad_op.reason for bad_op in lesson.rejected] == [RejectReason.NOT_ACCEPTED]
-    before = await agent.bank.state_at(agent.bank.state.seq - 1)
+    before = await agent.bank.log.state_at(agent.bank.state.seq - 1)
     assert before.digest() == agent.bank.state.digest()
     assert digest_of_items == sorted((i.id, i.version) for i in await agent.memory.get_all())
     assert scores == sorted(scores), "no batch lowers the score"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from memagent import Agent, AsyncAgent, ConfigError
+from memagent.agent_parts import AgentOptions
 from memagent.config import LiteLLMEmbedderSettings
 from memagent.core.errors import InputError, ModelUnavailable, StoreError, StoreReadOnly
 from memagent.core.records import Trust
@@ -93,9 +94,13 @@ async def test_an_agent_over_a_bank_is_a_value_that_owns_nothing(tmp_path: Path)
 
 
 def test_both_agents_name_the_same_options() -> None:
-    shared = ["model", "user_id", "path", "design", "embedder", "tools", "base_url", "api_key"]
+    assert {"design", "embedder", "tools", "base_url"} <= AgentOptions.__annotations__.keys()
     for kind in (Agent, AsyncAgent):
-        assert set(shared) <= set(inspect.signature(kind).parameters)
+        parameters = inspect.signature(kind).parameters
+        assert {"model", "user_id", "path"} <= set(parameters)
+        assert parameters["options"].annotation == "Unpack[AgentOptions]"
+        with pytest.raises(TypeError, match="unexpected keyword argument 'modell'"):
+            kind(path=":memory:", modell="x")  # type: ignore[call-arg]
     for verb in ("ask", "stream"):
         for kind in (Agent, AsyncAgent):
             assert {"k", "as_of", "recipe"} <= set(

@@ -169,7 +169,7 @@ async def test_an_erased_memory_leaves_no_words(memory: Memory) -> None:
     assert (await memory.sessions())[0].turns[0].text == "[erased]"
     with pytest.raises(MemoryNotFound):
         await memory.history(item.id)
-    replayed = MemoryBank(embedder=HashEmbedder(), journal=memory.bank._journal)
+    replayed = MemoryBank(embedder=HashEmbedder(), journal=memory.bank.log.journal)
     assert (await replayed.sync()).digest() == memory.bank.state.digest()
 
 
@@ -189,7 +189,7 @@ async def test_an_erased_session_takes_what_rests_on_it(memory: Memory) -> None:
 
 
 async def test_a_reader_that_knew_the_words_forgets_them(memory: Memory) -> None:
-    other = MemoryBank(embedder=HashEmbedder(), journal=memory.bank._journal)
+    other = MemoryBank(embedder=HashEmbedder(), journal=memory.bank.log.journal)
     assert len((await other.sync()).items) == 1
     (item,) = await memory.get_all()
     await memory.erase(item.id)

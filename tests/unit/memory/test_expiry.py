@@ -137,11 +137,12 @@ async def test_an_expired_item_leaves_the_networked_index() -> None:
     client_module = pytest.importorskip(
         "qdrant_client", reason='needs the extra: pip install "memagent[qdrant]"'
     )
+    from memagent.vectors.projection import IndexProjection
     from memagent.vectors.qdrant_index import QdrantIndex
 
     clock = Clock()
     index = QdrantIndex(client_module.AsyncQdrantClient(location=":memory:"))
-    made = memory(clock, index=index)
+    made = memory(clock, index=IndexProjection(index))
     await made.add("a boat", ttl=HOUR)
     await made.add("another boat")
     assert len(await found(made)) == 2

@@ -143,7 +143,7 @@ async def test_no_text_reaches_the_most_of_bm25_and_unknown_words_make_it_higher
         await bank_of(
             [("Ana", "tulip " * 400), ("Rui", "a tulip and a rose"), ("Rui", "the cellar")]
         )
-    ).view
+    ).view.index
     scoring = Scoring(view, terms=view.arena.known_terms(query_terms("tulip rose")), k1=K1, b=B)
     for field in (OWN, CONTEXT):
         most = scoring.lexical_most(field=field)
@@ -155,7 +155,7 @@ async def test_no_text_reaches_the_most_of_bm25_and_unknown_words_make_it_higher
 async def test_a_word_that_only_deleted_items_used_counts_like_one_never_seen() -> None:
     async def most(texts: Sequence[tuple[str, str]], *, forget: str | None) -> tuple[int, float]:
         bank = await bank_of(texts)
-        view = bank.view if forget is None else bank.view.drop([forget])
+        view = bank.view.index if forget is None else bank.view.index.drop([forget])
         words = query_terms("tulip cellar")
         terms = view.arena.known_terms(words)
         return len(view), Scoring(view, terms=terms, k1=K1, b=B).lexical_most(

@@ -23,12 +23,12 @@ from memagent.core.records import Scope
 from memagent.core.snapshot import JournalRow
 from memagent.embed.hashing import HashEmbedder
 from memagent.journal.in_memory import MemoryJournal
-from memagent.memory import bank as bank_module
-from memagent.memory import log_reader
+from memagent.memory import log as log_module
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import undo
 from memagent.memory.facade import Memory
 from memagent.memory.timetravel import as_of
+from memagent.memory.view import MOST_PAST
 from memagent.service.collector import collect_when_idle, serving_interpreter
 from memagent.state.fold import EMPTY_STATE, apply
 
@@ -81,7 +81,7 @@ async def test_others_run_while_a_memory_is_replayed_indexed_and_read_as_of_the_
     bank = MemoryBank(embedder=HashEmbedder(), scope=ANA, journal=journal)
     assert await turns_of_others(bank.sync()) >= ENTRIES
     assert await turns_of_others(bank.refresh()) >= 2 * ENTRIES
-    assert await turns_of_others(bank.state_at(ENTRIES // 2)) >= ENTRIES // 2
+    assert await turns_of_others(bank.log.state_at(ENTRIES // 2)) >= ENTRIES // 2
 
 
 async def test_many_changes_are_planned_and_applied_aside() -> None:
@@ -149,7 +149,7 @@ async def test_undo_in_a_memory_of_a_few_large_commits_applies_none_of_them_agai
     for number in range(2):
         await bank.commit(batch(Add(fact=fact(f"more {number}"))), source=DIRECT)
         digests.append(bank.state.digest())
-    monkeypatch.setattr(log_reader, "applied", None)  # what replays for a look at the past
+    monkeypatch.setattr(log_module, "applied", None)  # what replays for a look at the past
     for before in reversed(digests[:-1]):
         await undo(bank)
         assert bank.state.digest() == before
@@ -162,14 +162,14 @@ async def test_as_of_near_the_end_takes_over_the_index_and_is_kept_until_an_eras
     journal.read = 0
     view = await as_of(bank, AsOf(recorded=ENTRIES - 5))
     assert journal.read < 50
-    assert len(view._pending) == 5
+    assert len(view.view.lagging) == 5
     assert len(await view.search(Query(text="harbour"), k=1_000)) == ENTRIES - 5
     assert await as_of(bank, AsOf(recorded=ENTRIES - 5)) is view
     for seq in (ENTRIES - 6, ENTRIES - 7):
         await as_of(bank, AsOf(recorded=seq))
-    assert len(bank.past) == bank_module.MOST_PAST
+    assert len(bank.view.past) == MOST_PAST
     await Memory(bank).reset(user_id="ana")
-    assert len(bank.past) == 0
+    assert len(bank.view.past) == 0
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -179,7 +179,7 @@ async def test_the_past_is_searched_as_if_it_were_indexed_anew(seed: int) -> Non
     await bank.refresh()
     for seq in range(bank.state.seq // 2, bank.state.seq):
         view = await as_of(bank, AsOf(recorded=seq))
-        anew = bank.showing(await bank.state_at(seq), at=view.now())
+        anew = bank.showing(await bank.log.state_at(seq), at=view.now())
         assert view.state.digest() == anew.state.digest()
         found, expected = [
             {hit.id for hit in await each.search(Query(text="harbour Lisbon"), k=500)}

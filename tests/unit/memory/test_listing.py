@@ -75,7 +75,7 @@ async def act(made: Memory, dice: Random, number: int) -> None:
             await made.bank.append(lambda _: GraphDelta(removed_nodes=gone))
         case "late":  # an item may rest on a turn that is stored later
             await made.add(f"text {number}", source_turn_ids=[f"t{dice.randrange(number + 9)}"])
-        case "turns" if made.bank.turn(f"t{number}") is None:
+        case "turns" if made.bank.state.turn(f"t{number}") is None:
             at = START - timedelta(days=dice.randrange(30))
             turns = (Turn(id=f"t{number}", speaker="Ana", text="Hello."),)
             await made.bank.store_session(Session(id=f"s{number}", at=at, turns=turns))

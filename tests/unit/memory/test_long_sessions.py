@@ -22,7 +22,7 @@ from memagent.designs import relating
 from memagent.designs.parts.rules import extractor
 from memagent.graphs import ingest
 from memagent.journal import database
-from memagent.memory import bank, log_reader
+from memagent.memory import log, view
 
 LONG = "".join(f"I met number {number} in town. " for number in range(3_000))[:60_000]
 
@@ -71,11 +71,11 @@ async def remembered(patch: pytest.MonkeyPatch, path: Path, texts: Sequence[str]
     patch.setattr(long_work, "SLICE_S", 0.0)
     patch.setattr(long_work, "LARGE", 16)
     work.watch(patch, extractor, "pieces", len)
-    work.watch(patch, bank, "most_similar", len)
+    work.watch(patch, view, "most_similar", len)
     work.watch(patch, relating, "_fitting")
     work.watch(patch, ingest, "validate_ops", len)
     work.watch(patch, database, "_prepared", len)
-    work.watch(patch, log_reader, "apply")
+    work.watch(patch, log, "apply")
     turns = tuple(Turn(id=f"t{at}", speaker="Ann", text=text) for at, text in enumerate(texts))
     async with AsyncAgent(path=path, embedder="hashing", user_id="ann") as agent:
         warm = Session(id="s0", turns=(Turn(id="w", speaker="Ann", text="I live in Porto."),))

@@ -95,9 +95,9 @@ def by_dictionary(bank: MemoryBank, query: Query, *, k: int) -> list[tuple[str, 
     """Ids and scores of a plain search, item by item in plain Python."""
     recipe = query.recipe or PLAIN
     words = query_terms(query.text) if "lexical" in query.arms else []
-    terms = bank.view.arena.known_terms(words)
+    terms = bank.view.index.arena.known_terms(words)
     vector = StaticEmbedder().encode([query.text])[0] if "dense" in query.arms else None
-    scoring = Scoring(bank.view, vector=vector, terms=terms, k1=K1, b=B)
+    scoring = Scoring(bank.view.index, vector=vector, terms=terms, k1=K1, b=B)
     size, unknown = max(recipe.pool, 2 * k), len(words) - len(terms)
     sums: dict[str, float] = {}
     floors, items = 0.0, bank.state.items
@@ -134,7 +134,8 @@ async def test_the_columns_give_the_hits_and_scores_of_a_dictionary(seed: int) -
         query, k = asked(dice), dice.choice((1, 5, 10, 60))
         hits = await bank.search(query, k=k)
         assert [(hit.id, hit.score) for hit in hits] == by_dictionary(bank, query, k=k)
-        assert await bank.ranked(query, k=k) == [(hit.item, hit.score) for hit in hits]
+        (bare,) = await bank.search_many([query], k=k, explain=False)
+        assert [(hit.item, hit.score) for hit in bare] == [(hit.item, hit.score) for hit in hits]
 
 
 async def test_a_search_that_looks_at_time_gives_the_same_hits_explained_or_not() -> None:
@@ -142,14 +143,16 @@ async def test_a_search_that_looks_at_time_gives_the_same_hits_explained_or_not(
     for text in ("boat last week", "what about tea in May 2024"):
         query = Query(text=text, recipe=BALANCED)
         explained = await bank.search(query, k=9)
-        bare = await bank.ranked(query, k=9)
-        assert bare == [(hit.item, hit.score) for hit in explained]
+        (bare,) = await bank.search_many([query], k=9, explain=False)
+        assert [(hit.item, hit.score) for hit in bare] == [
+            (hit.item, hit.score) for hit in explained
+        ]
         assert all("time" in hit.why.factors or hit.why.arms for hit in explained)
 
 
 async def test_an_empty_memory_and_words_nobody_used_find_nothing_or_go_by_cosine() -> None:
     bank = MemoryBank(embedder=StaticEmbedder(), clock=lambda: NOW)
-    assert await bank.ranked(Query(text="boat"), k=5) == []
+    assert await bank.search_many([Query(text="boat")], k=5, explain=False) == [[]]
     bank = await random_bank(1, items=10)
     assert await bank.search(Query(text="zzz", arms=frozenset({"lexical"})), k=5) == []
     found: list[Hit] = await bank.search(Query(text="zzz"), k=5)

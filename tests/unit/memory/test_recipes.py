@@ -35,6 +35,7 @@ from memagent.search.scoring import Scoring
 from memagent.search.segments import CONTEXT, OWN
 from memagent.search.weights import calls, importance, length, named_in, proximity, recency
 from memagent.state.tokens import K1, B, query_terms
+from memagent.vectors.projection import IndexProjection
 
 SAMPLE = ROOT / "examples" / "data" / "two_friends.txt"
 DAY = datetime(2024, 3, 1, tzinfo=UTC)
@@ -338,7 +339,9 @@ async def test_tokens_bound_the_hits_and_every_hit_says_its_own() -> None:
 
 async def sample_bank(index: VectorIndex | None = None) -> MemoryBank:
     """The sample conversation, every turn an item."""
-    bank = MemoryBank(embedder=HashEmbedder(dim=64), index=index, clock=lambda: NOW)
+    bank = MemoryBank(
+        embedder=HashEmbedder(dim=64), index=index and IndexProjection(index), clock=lambda: NOW
+    )
     for conversation in iter_conversations(SAMPLE):
         for session in conversation.sessions:
             await store(bank, session)
@@ -348,7 +351,9 @@ async def sample_bank(index: VectorIndex | None = None) -> MemoryBank:
 async def random_bank(index: VectorIndex | None = None) -> MemoryBank:
     """Items of random words, speakers, times and sessions, many of them alike."""
     dice = random.Random(5)
-    bank = MemoryBank(embedder=HashEmbedder(dim=32), index=index, clock=lambda: NOW)
+    bank = MemoryBank(
+        embedder=HashEmbedder(dim=32), index=index and IndexProjection(index), clock=lambda: NOW
+    )
     for number in range(12):
         turns = [
             (dice.choice(["Ana", "Bo", "Chi"]), " ".join(dice.choices(WORDS, k=dice.randint(1, 5))))
@@ -452,7 +457,7 @@ async def test_every_hit_explains_its_score_and_none_is_there_twice(name: str, m
                 )
                 assert why.fused >= from_arms - 1e-6
                 if (
-                    len(bank.view) < RECIPES[name].pool
+                    len(bank.view.index) < RECIPES[name].pool
                     and "graph" not in why.arms
                     and not why.expanded_from
                 ):
@@ -467,8 +472,8 @@ async def test_every_hit_explains_its_score_and_none_is_there_twice(name: str, m
 def most_of(bank: MemoryBank, text: str) -> dict[str, float]:
     """What the keyword arms could give at most for a text."""
     words = query_terms(text)
-    terms = bank.view.arena.known_terms(words)
-    scoring = Scoring(bank.view, terms=terms, k1=K1, b=B)
+    terms = bank.view.index.arena.known_terms(words)
+    scoring = Scoring(bank.view.index, terms=terms, k1=K1, b=B)
     unknown = len(words) - len(terms)
     fields = {"lexical": OWN, "lexical_context": CONTEXT}
     return {

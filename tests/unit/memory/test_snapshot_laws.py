@@ -164,7 +164,7 @@ async def test_reading_never_changes_the_digest_and_statistics_do() -> None:
     before = bank.snapshot().digest
     for k in range(1, 5):
         await bank.search(Query(text="Ana likes tea"), k=k)
-    bank.walk(sorted(bank.state.items)[:2], hops=2)
+    bank.state.graph.walk(sorted(bank.state.items)[:2], hops=2)
     await bank.get(sorted(bank.state.items)[0])
     assert bank.snapshot().digest == before
     await bank.learn([(sorted(bank.state.items)[0], ItemStats(q_value=0.5, uses=1))])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,12 +11,14 @@ import pytest
 from memagent.core.errors import InputError
 from memagent.core.records import Session, Trust, Turn
 from memagent.embed.hashing import HashEmbedder
+from memagent.memory import threads
 from memagent.memory.bank import MemoryBank
 from memagent.memory.chunking import split_session
 from memagent.memory.threads import (
     Spoken,
     add_to_thread,
     continued,
+    is_reply,
     match_history,
     reply_of,
     store_message,
@@ -76,8 +80,7 @@ async def test_the_same_session_with_more_turns_stores_only_those() -> None:
     assert rows == ["session", "turns"]
     with pytest.raises(InputError, match="other content"):
         await log.store_session(Session(id="s", at=MONDAY, turns=turns("one", "other")))
-    with pytest.raises(InputError, match="other content"):
-        await log.store_session(Session(id="s", at=MONDAY, turns=turns("one")))
+    assert not await log.store_session(Session(id="s", at=MONDAY, turns=turns("one")))
 
 
 async def test_a_fork_and_a_snapshot_know_the_threads() -> None:
@@ -175,3 +178,47 @@ async def test_a_named_thread_takes_a_whole_history_or_its_end() -> None:
     assert continued(log.state, "t", [Spoken("three")]).stored == 0
     assert continued(log.state, "new", [Spoken("a"), reply_of("b"), Spoken("c")]).stored == 0
     assert reply_of("").text == "-" and reply_of("x").trust is Trust.ASSISTANT
+
+
+# -- long histories --------------------------------------------------------------------
+
+
+def by_all_ends(turns: Sequence[Turn], history: Sequence[Spoken]) -> int:
+    """Where a history goes on, by a comparison at every place."""
+    stored = [(turn.text, is_reply(turn)) for turn in turns]
+    sent = [(message.text, is_reply(message)) for message in history]
+    for end in range(len(sent) - 1, 0, -1):
+        size = min(end, len(stored))
+        if stored[len(stored) - size :] == sent[end - size : end]:
+            return end
+    return len(sent) - 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_a_history_goes_on_where_a_comparison_at_every_place_says(seed: int) -> None:
+    dice = random.Random(seed)
+    log = bank()
+    stored = [Spoken(dice.choice("ab")) for _ in range(dice.randrange(1, 12))]
+    await add_to_thread(log, "t", stored, at=MONDAY)
+    for _ in range(50):
+        history = [Spoken(dice.choice("ab")) for _ in range(dice.randrange(1, 16))]
+        if dice.random() < 0.6:
+            history = [*stored[dice.randrange(len(stored)) :], *history]
+        found = continued(log.state, "t", history)
+        assert found.stored == by_all_ends(thread_turns(log.state, "t"), history)
+
+
+async def test_a_history_of_equal_messages_is_compared_in_one_pass() -> None:
+    log = bank()
+    await add_to_thread(log, "t", [Spoken("go on")] * 900 + [Spoken("stop")], at=MONDAY)
+    calls, before = 0, threads._plain
+
+    def counted(text: str) -> str:
+        nonlocal calls
+        calls += 1
+        return before(text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads, "_plain", counted)
+        assert continued(log.state, "t", [Spoken("go on")] * 900).stored == 899
+    assert calls <= 2 * 901

@@ -215,7 +215,7 @@ async def test_edges_follow_from_ops_in_the_same_commit() -> None:
     ]
     assert len(restated) == 1
     assert graph.node(restated[0]).source_turn_ids == ("D1:4",)  # type: ignore[union-attr]
-    assert met not in [node for node, _ in bank.walk([bought], hops=3)]
+    assert met not in [node for node, _ in bank.state.graph.walk([bought], hops=3)]
 
 
 async def test_export_and_import_keep_history_and_digest(tmp_path: Path) -> None:

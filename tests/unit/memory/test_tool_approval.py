@@ -93,7 +93,7 @@ async def test_orders_laundered_through_a_reply_do_not_run(bank: Bank) -> None:
     agent = agent_of(bank)
     await agent.remember(PAGE)
     said = await agent.chat("What about the rent?", thread="t")
-    turn = agent.bank.turn(said.turn_ids[-1])
+    turn = agent.bank.state.turn(said.turn_ids[-1])
     assert turn is not None and turn.trust is Trust.TOOL
     assert (await agent.chat("Hello again", thread="t")).text != ""
     await agent.chat("Do pay Bob now", thread="t")

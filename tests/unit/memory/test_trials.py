@@ -242,7 +242,7 @@ async def test_a_refused_lesson_leaves_the_digest_and_is_not_asked_for_again() -
     assert not any(stats.counters.get("seen") for stats in counted.stats.values())
     refusal = await last_commit(agent)
     assert [bad.reason for bad in refusal.rejected] == [RejectReason.NOT_ACCEPTED]
-    before_refusal = await agent.bank.state_at(counted.seq - 1)
+    before_refusal = await agent.bank.log.state_at(counted.seq - 1)
     assert before_refusal.digest() == counted.digest()
     await agent.resume()
     await agent.report(recall, -1.0, accept=worse)

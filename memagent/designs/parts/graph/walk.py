@@ -209,7 +209,7 @@ async def _missing(
 
 async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal: int) -> Move:
     turn_ids = view.event.source_turn_ids[:_MAX_TURNS]
-    turns = [turn for turn_id in turn_ids if (turn := ctx.bank.turn(turn_id)) is not None]
+    turns = [turn for turn_id in turn_ids if (turn := ctx.bank.state.turn(turn_id)) is not None]
     response = await ask_about(
         question,
         ctx,

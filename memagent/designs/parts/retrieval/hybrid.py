@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from memagent.core.answers import Filter, Hit, Query, Question
 from memagent.core.records import TimeSpan
 from memagent.designs.base import SlotContext
-from memagent.memory.question import read_question
+from memagent.search.pipeline import asked_span
 from memagent.state.tokens import tokenize
 
 TIME_WEIGHT = 0.25
@@ -89,7 +89,7 @@ class TimedRetriever:
         hits = await ctx.bank.search(query, k=question.k)
         if question.recipe is not None:
             return hits
-        span = read_question(question.text, asked_at=question.asked_at or ctx.clock()).span
+        span = asked_span(question.text, question.asked_at or ctx.clock())
         if span is None:
             return hits
         merged = {hit.id: hit for hit in hits}

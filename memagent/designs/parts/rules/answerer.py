@@ -77,7 +77,7 @@ class EvidenceAnswerer:
         stranger = await _stranger(view, list(speakers), bank)
         if stranger is not None:
             return _abstention(f"{stranger} is never mentioned in memory.")
-        weights = term_weights(view.terms, bank.view)
+        weights = term_weights(view.terms, bank.view.index)
         reading = read_hits(view, hits, state, text=question.text, weights=weights)
         reading = latest_first(reading, view, question.text)
         if not reading.order:
@@ -107,6 +107,8 @@ async def _stranger(view: QuestionView, speakers: Sequence[str], bank: MemoryBan
     names = [
         name for name in view.people if not any(_same_name(name, speaker) for speaker in speakers)
     ]
+    if not names:
+        return None
     answers = await bank.search_many([Query(text=name, arms=_LEXICAL) for name in names], k=10)
     unknown = (
         name

@@ -118,7 +118,7 @@ def metered(service: Service, caller: Caller) -> Caller:
     """
     wait_s = service.wait_s(caller.name)
     if wait_s:
-        service.metrics.refused["rate"] += 1
+        service.metrics.refuse("rate")
         raise ServiceError(
             f"too many requests; come back in {wait_s:.1f} s",
             code="too_many_requests",
@@ -142,7 +142,7 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
     # a proxy that was only told where to send requests speaks the oldest HTTP and hides the rest
     proxied = connection.scope.get("http_version") == "1.0"
     names = {name for name, _ in connection.scope["headers"]}
-    if not _is_loopback(peer) or proxied or not _PROXIED.isdisjoint(names):
+    if not is_loopback(peer) or proxied or not _PROXIED.isdisjoint(names):
         raise ServiceError(
             "without any API key only requests of this machine are served; make one:  memagent "
             "keys create",
@@ -186,7 +186,8 @@ def _place_in(url: str) -> tuple[str | None, int | None]:
 
 
 @lru_cache(maxsize=256)
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tell whether an address is this machine alone."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -221,7 +222,7 @@ class Call:
         places of all are not for one memory.
         """
         if self.service.banks.users_of(self.scope) >= self.service.settings.max_per_memory:
-            self.service.metrics.refused["memory"] += 1
+            self.service.metrics.refuse("memory")
             raise ServiceError(
                 "this memory is at work on as many requests as it may be; come back in a second",
                 code="too_many_requests",

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memagent.client.faults import Problem, ServiceError, plain_problem
 from memagent.service.access import CALLER, identify
-from memagent.service.connections import ADMIT
+from memagent.service.connections import ADMIT, timed_body
 from memagent.service.hosting import Service
 from memagent.service.metrics import METHODS
 from memagent.service.model_meter import PLACE, spent_in
@@ -119,7 +119,7 @@ class Gate:
             if name == b"content-length" and (
                 not value.isdigit() or int(value) > self._most_bytes(scope)
             ):
-                self._service.metrics.refused["too_large"] += 1
+                self._service.metrics.refuse("too_large")
                 return plain_problem("too_large", _WHY["too_large"])
         return None
 
@@ -141,6 +141,7 @@ class Gate:
         if not _has_body(scope):
             return receive
         most, seen = self._most_bytes(scope), 0
+        receive = timed_body(receive, self._service.settings.body_s)
 
         async def counted() -> Message:
             nonlocal seen
@@ -148,7 +149,7 @@ class Gate:
             if message["type"] == "http.request":
                 seen += len(message.get("body", b""))
                 if seen > most:
-                    self._service.metrics.refused["too_large"] += 1
+                    self._service.metrics.refuse("too_large")
                     raise HTTPException(413, _WHY["too_large"])
                 if not message.get("more_body", False) and place.take() is not None:
                     raise HTTPException(503, _WHY["overloaded"], {"Retry-After": "1"})
@@ -176,7 +177,7 @@ class _Place:
         metrics = self._service.metrics
         full = metrics.in_flight >= self._service.settings.max_in_flight
         if not self._taken and full and not self._scope["path"].endswith("z"):
-            metrics.refused["overloaded"] += 1
+            metrics.refuse("overloaded")
             return plain_problem("overloaded", _WHY["overloaded"], retryable=True)
         metrics.in_flight += not self._taken
         self._taken = True

@@ -202,7 +202,7 @@ def test_a_caller_is_served_as_often_as_the_settings_say() -> None:
         with pytest.raises(ServiceError, match="come back in") as caught:
             caller_of(asked)
         assert caught.value.code == "too_many_requests" and caught.value.retryable
-        assert service.metrics.refused["rate"] == 1
+        assert service.metrics.value("memagent_refused_total", reason="rate") == 1
 
 
 async def test_scopes_and_users_decide_what_is_reached(service: Service) -> None:
@@ -271,7 +271,7 @@ async def test_one_memory_takes_no_more_than_its_places() -> None:
         with pytest.raises(ServiceError) as caught:
             call.agent()
         assert caught.value.code == "too_many_requests" and caught.value.retryable
-        assert service.metrics.refused["memory"] == 1
+        assert service.metrics.value("memagent_refused_total", reason="memory") == 1
         other = await rule(request(service), "ben")
         held.enter_context(other.agent())
 

@@ -200,7 +200,7 @@ def test_one_memory_never_holds_more_than_its_share_of_the_places() -> None:
             other = http.post("/v1/search?user_id=bo", json={"text": "tea"})
             assert other.status_code == 200
         assert http.post("/v1/search", json={"text": "tea"}).status_code == 200
-        assert served.service.metrics.refused["memory"] == 1
+        assert served.service.metrics.value("memagent_refused_total", reason="memory") == 1
 
 
 class Waiting:

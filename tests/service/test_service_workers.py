@@ -221,8 +221,11 @@ def test_sessions_of_a_memory_are_remembered_once_and_in_order_whoever_took_them
         for user in ("ann", "bob"):
             mine = [word for word in model.seen if f"-{user}-" in word]
             assert mine == [f"SAID-{user}-{number}" for number in range(6)]
-        done = one.service.metrics.events["jobs_done"] + two.service.metrics.events["jobs_done"]
-        assert done == 12, "every job ran in one of them"
+        done = [
+            each.service.metrics.value("memagent_events_total", event="jobs_done")
+            for each in (one, two)
+        ]
+        assert sum(done) == 12, "every job ran in one of them"
         assert (
             rows_of(url, "SELECT place FROM service_claims WHERE place NOT LIKE 'request/%'") == []
         )
@@ -537,6 +540,39 @@ def _listed(http: httpx.Client, path: str) -> list[dict[str, Any]]:
         cursor = page["next_cursor"]
         if cursor is None:
             return found
+
+
+@needs_proc
+@pytest.mark.timeout(300)
+def test_the_counters_of_several_workers_add_up_and_outlive_a_worker(url: str) -> None:
+    """Every scrape takes a new connection, so either worker may answer it."""
+
+    def fresh(path: str) -> httpx.Response:
+        return httpx.get(address + path, timeout=30, trust_env=False)
+
+    def series(name: str) -> dict[str, float]:
+        lines = fresh("/metrics").text.splitlines()
+        rows = [line.rpartition(" ") for line in lines if line.startswith(name)]
+        return {labels: float(value) for labels, _, value in rows}
+
+    listed = 'memagent_requests_total{method="GET",route="/v1/memories",status="200"}'
+    with served_process(url, "--embedder", "hashing", "--workers", "2") as (process, address):
+        for _ in range(40):
+            assert fresh("/v1/memories?user_id=ann").status_code == 200
+        seen = [series("memagent_") for _ in range(10)]
+        assert [each[listed] for each in seen] == [40.0] * 10
+        of_all = 'memagent_request_seconds_bucket{le="+Inf",route="/v1/memories"}'
+        assert {each[of_all] for each in seen} == {40.0}
+        opened = 'memagent_events_total{event="banks_opened"}'
+        assert {(each[opened], each["memagent_banks_open"]) for each in seen} == {(2.0, 2.0)}
+        scrapes = [each.get(listed.replace("/v1/memories", "/metrics"), 0.0) for each in seen]
+        assert scrapes == [float(number) for number in range(10)], "no counter jumps back"
+        assert all(each["memagent_requests_in_flight"] == 1.0 for each in seen), "the scrape itself"
+        doomed = workers_of(process)[0]
+        os.kill(doomed, signal.SIGKILL)
+        until(lambda: doomed not in workers_of(process) and len(workers_of(process)) == 2)
+        until(lambda: series("memagent_banks_open")["memagent_banks_open"] == 1.0)
+        assert series(listed)[listed] == 40.0
 
 
 @needs_proc

@@ -234,7 +234,7 @@ class IdempotentRequests:
                 "the Idempotency-Key was used for another request; take a new one",
                 code="key_reused",
             )
-        self._metrics.events["replays"] += 1
+        self._metrics.count("replays")
         return known[1].response()
 
 

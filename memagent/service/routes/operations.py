@@ -76,9 +76,7 @@ async def metrics(request: Request) -> Response:
         raise ServiceError("figures need a key with the scope admin", code="forbidden")
     service = service_of(request)
     counts = await run_in_threadpool(service.jobs.table.counts)
-    text = service.metrics.text(
-        {"banks_open": len(service.banks), "ready": int(service.ready)}, counts
-    )
+    text = service.metrics.text(counts)
     return Response(text.encode(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

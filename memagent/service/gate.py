@@ -21,9 +21,11 @@ from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memagent.client.faults import Problem, ServiceError, plain_problem
+from memagent.client.faults import Problem, plain_problem, problem_of
+from memagent.core.errors import MemAgentError
 from memagent.service.access import CALLER, identify
 from memagent.service.connections import ADMIT, timed_body
 from memagent.service.hosting import Service
@@ -89,9 +91,9 @@ class Gate:
         except ClientDisconnect:
             pass
         except Exception as exc:
-            tell_failure(exc, request_id=request_id.decode())
+            failed = _response_to(exc, request_id.decode())
             if not status:
-                await unforeseen_response(request_id.decode())(scope, receive, answer)
+                await failed(scope, receive, answer)
         finally:
             place.leave()
             seconds = time.perf_counter() - began
@@ -113,8 +115,8 @@ class Gate:
         if scope["path"].startswith(_FOR_CALLERS):
             try:
                 scope[CALLER] = identify(HTTPConnection(scope), self._service)
-            except ServiceError as refused:
-                return plain_problem(refused.code, str(refused))
+            except MemAgentError as refused:
+                return problem_of(refused)
         for name, value in scope["headers"]:
             if name == b"content-length" and (
                 not value.isdigit() or int(value) > self._most_bytes(scope)
@@ -176,7 +178,7 @@ class _Place:
         self._admit()
         metrics = self._service.metrics
         full = metrics.in_flight >= self._service.settings.max_in_flight
-        if not self._taken and full and not self._scope["path"].endswith("z"):
+        if not self._taken and full and self._scope["path"] not in _ALWAYS:
             metrics.refuse("overloaded")
             return plain_problem("overloaded", _WHY["overloaded"], retryable=True)
         metrics.in_flight += not self._taken
@@ -194,6 +196,14 @@ class _Place:
             admit()
 
 
+def _response_to(exc: Exception, request_id: str) -> Response:
+    """Return what is answered to an error that the app let through."""
+    if isinstance(exc, MemAgentError):
+        return problem_response(problem_of(exc, request_id=request_id))
+    tell_failure(exc, request_id=request_id)
+    return unforeseen_response(request_id)
+
+
 def _has_body(scope: Scope) -> bool:
     return any(
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
@@ -203,6 +213,8 @@ def _has_body(scope: Scope) -> bool:
 
 _UNKNOWN_BYTES: Final = 64 * 1024
 """Largest body of a request that names no caller, such as the form to sign in."""
+_ALWAYS: Final = frozenset({"/healthz", "/readyz"})
+"""Paths that are answered however many requests are at work."""
 _FOR_CALLERS: Final = ("/v1/", "/mcp", "/metrics")
 """Paths that only a known caller may use; the dashboard signs its visitors in itself."""
 _CLOSE: Final = {"Connection": "close"}

@@ -19,8 +19,8 @@ from memagent.config import AgentSettings, ServiceSettings
 from memagent.core.errors import InputError
 from memagent.memory.bank import system_clock
 from memagent.service.access import (
-    _PROXIED,  # pyright: ignore[reportPrivateUsage]
     CALLER,
+    PROXIED,
     caller_of,
     identify,
     may,
@@ -119,7 +119,15 @@ def test_only_this_machine_is_served(
     assert refused(service, peer=peer, **more) == code
 
 
-@pytest.mark.parametrize("name", sorted(name.decode() for name in _PROXIED))
+@pytest.mark.parametrize(
+    "name",
+    [
+        *sorted(name.decode() for name in PROXIED),
+        *("x-forwarded-for", "x-forwarded-port", "x-original-url", "x-real-ip", "fastly-client-ip"),
+        *("cf-connecting-ip", "cf-ray", "x-client-ip", "x-amzn-trace-id", "x-azure-clientip"),
+        *("x-cluster-client-ip", "fly-client-ip", "x-appengine-user-ip", "true-client-ip"),
+    ],
+)
 def test_what_a_proxy_adds_is_refused(service: Service, name: str) -> None:
     assert refused(service, {name: "127.0.0.1"}) == "unauthorized"
 

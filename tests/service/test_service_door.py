@@ -240,7 +240,10 @@ def test_a_service_at_work_on_all_it_may_answers_503_and_goes_on_afterwards() ->
         refused = http.post("/v1/search", json={"text": "tea"})
         assert (refused.status_code, refused.json()["code"]) == (503, "overloaded")
         assert refused.json()["retryable"] and refused.headers["retry-after"] == "1"
-        assert http.get("/healthz").status_code == 200
+        for path in ("/healthz", "/readyz"):
+            assert http.get(path).status_code == 200
+        for path in ("/v1/memories/jazz", "/v1/nowhere/healthz", "/ui/z"):
+            assert http.get(path).status_code == 503, "no name of a memory is a way around"
         model.let.set()
         assert [work.result(60) for work in at_work] == [200, 200]
         assert http.post("/v1/search", json={"text": "tea"}).status_code == 200

@@ -246,4 +246,6 @@ async def request_digest(request: Request) -> str:
     """Return the digest of method, path, query, the headers that matter, and body."""
     headers = [request.headers.get(name, "") for name in ("accept", "if-match")]
     parts = [request.method, request.url.path, request.url.query, *headers]
+    if thread := request.headers.get("x-memagent-thread"):
+        parts.append(thread)
     return hashlib.sha256(json.dumps(parts).encode() + await request.body()).hexdigest()

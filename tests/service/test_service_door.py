@@ -124,7 +124,7 @@ def test_a_request_that_does_not_arrive_in_time_is_ended(data: bytes, status: by
 
 
 def test_a_body_that_arrives_at_a_fair_pace_may_take_longer_than_its_allowance() -> None:
-    settings = QUICK.model_copy(update={"body_s": 0.4})
+    settings = QUICK.model_copy(update={"body_s": 0.8})
     piece = b" " * 16_384
     body = b'{"text": "tea"}' + piece * 12
     head = ONE_BYTE[:-1].replace(b"1000", str(len(body)).encode())

@@ -147,7 +147,7 @@ def test_a_key_is_for_one_thread(place: str) -> None:
         assert first.is_success and say("a").content == first.content
         for other in ("b", None):
             refused = say(other)
-            assert (refused.status_code, refused.json()["code"]) == (422, "key_reused")
+            assert (refused.status_code, refused.json()["code"]) == (400, "key_reused")
 
 
 async def test_old_responses_are_pruned_and_new_ones_kept(place: str) -> None:

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 import memagent
 from memagent.client.faults import ServiceError
 from memagent.client.wire import MAX_PAGE, Health, LogPage
+from memagent.core.long_work import aside
 from memagent.core.snapshot import JournalRow
 from memagent.service.access import caller_of, service_of
 from memagent.service.routes.memories import Reader
@@ -108,7 +109,7 @@ async def oplog(
     further = None
     if len(rows) > limit:
         further = cursors.make(str(rows[limit - 1].seq), listing="oplog", scope=call.scope)
-    return record(LogPage(items=tuple(rows[:limit]), next_cursor=further))
+    return await aside(lambda: record(LogPage(items=tuple(rows[:limit]), next_cursor=further)))
 
 
 @router.get("/docs", include_in_schema=False)

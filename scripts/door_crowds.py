@@ -33,8 +33,8 @@ from memagent.build import open_store
 from memagent.config import AgentSettings, ServiceSettings
 from memagent.memory.bank import system_clock
 from memagent.service.app import serve_app
-from memagent.service.binding import server_config
 from memagent.service.hosting import Service
+from memagent.service.server import ServerConfig
 
 BODY = (
     b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -118,7 +118,7 @@ def served(folder: Path) -> Iterator[tuple[int, int, str]]:
                     name="caller", scopes=scopes, user_id="ana", at=system_clock()
                 )
                 os.write(writing, key.encode())
-                config = server_config(
+                config = ServerConfig(
                     serve_app(service), settings.service, host="127.0.0.1", port=0
                 )
                 uvicorn.Server(config).run(sockets=[listening])

@@ -37,8 +37,8 @@ import uvicorn
 from memagent.build import open_store
 from memagent.config import AgentSettings, ServiceSettings
 from memagent.service.app import serve_app
-from memagent.service.binding import server_config
 from memagent.service.hosting import Service
+from memagent.service.server import ServerConfig
 
 CLIENTS = 4
 USER = {"user_id": "ann"}
@@ -86,7 +86,7 @@ def _serve(place: str, listening: socket.socket) -> None:
     try:
         settings = AgentSettings(service=ServiceSettings(drain_s=1.0))
         service = Service(open_store(settings, path=place, embedder="hashing"))
-        config = server_config(serve_app(service), settings.service, host="127.0.0.1", port=0)
+        config = ServerConfig(serve_app(service), settings.service, host="127.0.0.1", port=0)
         uvicorn.Server(config).run(sockets=[listening])
     finally:
         os._exit(1)

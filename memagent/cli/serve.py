@@ -64,12 +64,11 @@ def serve(
     """Serve the memory over HTTP, for any number of users; made when it is not there."""
     from memagent.build import open_store
     from memagent.service import serving
-    from memagent.service.binding import check_workers
 
     options = options if db is None else replace(options, path=db)
     settings = read_settings(options)
     path = store_path(options, settings)
-    check_workers(workers, shared=isinstance(path, str))
+    serving.check_workers(workers, shared=isinstance(path, str))
     embedder, model = options.embedder, options.model
     store = open_store(settings, path=path if path is not None else ":memory:", embedder=embedder)
     serving.serve(

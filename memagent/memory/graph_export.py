@@ -29,6 +29,7 @@ from memagent.core.graph_document import (
     GraphTurn,
     NodeState,
 )
+from memagent.core.long_work import aside
 from memagent.core.records import Event, EventEdge, NodeKind, Record, Relation, Text, content_id
 from memagent.events.graph_files import graph_to_graphml, graph_to_json
 from memagent.events.merge import in_order, story_key
@@ -38,6 +39,7 @@ from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.event_vectors import text_vectors
 from memagent.pages.graph_page import graph_page
+from memagent.protocols import Vector
 from memagent.state.adjacency import version_node_id
 from memagent.state.effects import entity_id, names_in
 from memagent.state.fold import BankState
@@ -102,6 +104,12 @@ async def export_graph(
             f"format {format!r}: a graph is written as {', '.join(map(repr, _WRITERS))}"
         )
     document = await graph_document(bank, as_of=as_of)
+    return await aside(_exported, document, path, format, include_hidden)
+
+
+def _exported(
+    document: GraphDocument, path: Path | None, format: GraphFormat, include_hidden: bool
+) -> GraphExport:
     if not include_hidden:
         document = document.without_hidden()
     text = _WRITERS[format](document)
@@ -129,8 +137,29 @@ async def graph_document(
     when = as_of or AsOf()
     view = bank if when.now else await timetravel.as_of(bank, when)
     state = await view.sync()
+    events = await aside(_events_with_words, view, state)
+    vectors = await text_vectors(view, [event.summary for event in events])
+    events = [event for event in events if event.summary in vectors]
+
+    def document() -> GraphDocument:
+        topics = _topics(events, vectors)
+        return _document(view, state, when, topics, most=most, around=around)
+
+    return await aside(document)
+
+
+def _document(
+    view: MemoryBank,
+    state: BankState,
+    when: AsOf,
+    topics_of_events: tuple[list[GraphNode], list[GraphEdge]],
+    *,
+    most: int | None,
+    around: str,
+) -> GraphDocument:
+    """Make the document of a state."""
+    topics, contains = topics_of_events
     moment = when.valid or when.said or view.now()
-    topics, contains = await _topics(view, state)
     events, links = state.graph.all_nodes(), state.graph.all_edges()
     if most is not None:
         chosen = _weightiest(view, state, contains, most=most, around=around)
@@ -148,7 +177,7 @@ async def graph_document(
     named = {turn_id for node in nodes for turn_id in node.source_turn_ids}
     named.update(turn_id for edge in edges for turn_id in edge.evidence_turn_ids)
     return GraphDocument(
-        scope=bank.scope,
+        scope=view.scope,
         digest=state.digest(),
         seq=state.seq,
         as_of=when,
@@ -301,18 +330,19 @@ def _turns(state: BankState, named: Iterable[str]) -> tuple[GraphTurn, ...]:
 # -- topics ----------------------------------------------------------------------------
 
 
-async def _topics(bank: MemoryBank, state: BankState) -> tuple[list[GraphNode], list[GraphEdge]]:
-    """Return topics over the events in sight, biggest first, and their CONTAINS edges.
+def _events_with_words(bank: MemoryBank, state: BankState) -> list[Event]:
+    """Return the events in sight that say something."""
+    seen = events_in_sight(state, expired=bank.expired).values()
+    return [event for event in seen if event.summary.strip()]
+
+
+def _topics(
+    events: list[Event], known: Mapping[str, Vector]
+) -> tuple[list[GraphNode], list[GraphEdge]]:
+    """Return topics over events, biggest first, and their CONTAINS edges.
 
     There are none where nothing can be embedded.
     """
-    events = [
-        event
-        for event in events_in_sight(state, expired=bank.expired).values()
-        if event.summary.strip()
-    ]
-    known = await text_vectors(bank, [event.summary for event in events])
-    events = [event for event in events if event.summary in known]
     if not events:
         return [], []
     labels = topics_of(np.stack([known[event.summary] for event in events]))

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from memagent.core.crash_points import reach
 from memagent.core.errors import InputError, SnapshotMismatch, StoreUnavailable
 from memagent.core.long_work import Slices, aside, let_go
-from memagent.core.records import MemoryItem, Record, Text, Trust
+from memagent.core.records import MemoryItem, Record, Session, Text, Trust
 from memagent.core.snapshot import Commit, JournalRow, Restored
 from memagent.memory.bank import MemoryBank
 from memagent.memory.timetravel import restoring_entry
@@ -29,6 +29,8 @@ from memagent.state.fold import EMPTY_STATE, BankState, apply
 
 FORMAT = "memagent-export/1"
 _NAME = re.compile(r"c(\d+)((?:\.\d+)?)")
+_UNFIT = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
+"""What the fold raises for a row that no bank would have written."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
@@ -137,13 +139,33 @@ def _read(path: Path, most_trust: Trust) -> tuple[list[JournalRow], BankState]:
     _refuse_trust_above(path, rows, most_trust)
     state = EMPTY_STATE
     for number, row in enumerate(rows, 1):
-        state = apply(state, row.model_copy(update={"seq": number}))
+        try:
+            state = apply(state, row.model_copy(update={"seq": number}))
+        except _UNFIT as exc:
+            raise InputError(
+                f"{path}, line {number + 1}: the row does not follow from those before it; "
+                "nothing was imported"
+            ) from exc
+    _refuse_unsound_sessions(path, state)
     if state.digest() != header["digest"]:
         raise SnapshotMismatch(
             f"{path}: the header says digest {str(header['digest'])[:12]}, "
             f"the rows give {state.digest()[:12]}"
         )
     return rows, state
+
+
+def _refuse_unsound_sessions(path: Path, state: BankState) -> None:
+    """Check the sessions that grew: the fold puts turns to turns and asks nothing."""
+    for session in state.sessions.values():
+        try:
+            if session.grown_at:
+                Session.model_validate(session.model_dump())
+        except ValidationError as exc:
+            raise InputError(
+                f"{path}: the rows make no session of {session.id!r}: {exc.errors()[0]['msg']}; "
+                "nothing was imported"
+            ) from exc
 
 
 def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:

@@ -8,8 +8,11 @@ are no part of the document.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import cache
+from threading import Lock
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -65,6 +68,7 @@ def create_app() -> FastAPI:
         version=memagent.__version__,
         description=_DESCRIPTION,
         docs_url=None,
+        openapi_url=None,
         redoc_url=None,
         redirect_slashes=False,
         lifespan=_lifespan,
@@ -84,6 +88,13 @@ def create_app() -> FastAPI:
         return app.openapi_schema or _completed(plain())
 
     app.openapi = openapi
+    document, alone = cache(lambda: json.dumps(app.openapi()).encode()), Lock()
+
+    def once() -> bytes:
+        with alone:
+            return document()
+
+    app.state.document = once
     return app
 
 

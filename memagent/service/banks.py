@@ -56,7 +56,8 @@ class Banks:
         opened = self._open.get(scope.key)
         if opened is None:
             opened = self._open[scope.key] = _Open(self._make(scope))
-            self._metrics.events["banks_opened"] += 1
+            self._metrics.count("banks_opened")
+            self._metrics.banks_open.set(len(self._open))
         else:
             self._open.move_to_end(scope.key)
         if len(self._open) > self._most:
@@ -67,5 +68,6 @@ class Banks:
         for key, entry in self._open.items():
             if not entry.users and entry is not newest:
                 del self._open[key]
-                self._metrics.events["banks_evicted"] += 1
+                self._metrics.count("banks_evicted")
+                self._metrics.banks_open.set(len(self._open))
                 return

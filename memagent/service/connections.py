@@ -1,37 +1,59 @@
 """Connections that cost nobody else anything: deadlines, sizes and a bound on the idle.
 
 Below the framework, because a request that has not arrived is no request yet. The head
-of a request has a deadline and a largest size, the body a least rate. A connection
-waits until its first request is admitted (`ADMIT` in the scope): with a key, or without
-one as a whole request of this machine. When too many wait, the one that waited longest
-is closed, so slow connections push out each other and never a caller who is known.
+of a request has a deadline and a largest size; `timed_body` gives the body a least rate.
+A connection waits until its first request is admitted (`ADMIT` in the scope): with a
+key, or without one as a whole request of this machine. When too many wait, the one that
+waited longest is closed, so slow connections push out each other and never a caller who
+is known.
 """
 
 from __future__ import annotations
 
 import asyncio
-from enum import Enum, auto
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from memagent.client.faults import plain_problem
 
 if TYPE_CHECKING:
-    from memagent.config import ServiceSettings
+    from memagent.service.server import ServerConfig
 
 ADMIT: Final = "memagent.admit"
 """Key of the scope under which the gate finds the function that admits a connection."""
 LEAST_BYTES_PER_S: Final = 16 * 1024
 """Slowest rate of a body that takes longer than its first allowance."""
 _ADDRESSES: Final = 4
+_LATE: Final = "the request took too long to arrive"
+_LARGE: Final = "the headers are larger than this service takes"
 
 
-class _State(Enum):
-    IDLE = auto()
-    HEAD = auto()
-    BODY = auto()
+def timed_body(receive: Receive, allowance: float) -> Receive:
+    """Make a `receive` that waits for a body so many seconds, and on for what arrives at a rate.
+
+    It counts the time in which nothing is there, so a slow app costs the caller nothing. What
+    arrives faster counts for later, up to twice the allowance.
+    Raises `HTTPException` (408).
+    """
+    loop, left = asyncio.get_running_loop(), allowance
+
+    async def timed() -> Message:
+        nonlocal left
+        began = loop.time()
+        try:
+            async with asyncio.timeout(left):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, _LATE, {"Connection": "close"}) from None
+        arrived = len(message.get("body", b"")) / LEAST_BYTES_PER_S
+        left = min(2 * allowance, left - (loop.time() - began) + arrived)
+        return message
+
+    return timed
 
 
 class Waiting:
@@ -39,13 +61,13 @@ class Waiting:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._all: dict[_Guarded, str] = {}
-        self._by_peer: dict[str, dict[_Guarded, None]] = {}
+        self._all: dict[GuardedProtocol, str] = {}
+        self._by_peer: dict[str, dict[GuardedProtocol, None]] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, connection: _Guarded, peer: str) -> None:
+    def add(self, connection: GuardedProtocol, peer: str) -> None:
         """Let a connection wait; close the oldest one where that makes too many."""
         same = self._by_peer.setdefault(peer, {})
         same[connection] = None
@@ -55,7 +77,7 @@ class Waiting:
         elif len(self._all) > _ADDRESSES * self._most:
             next(iter(self._all)).abandon()
 
-    def remove(self, connection: _Guarded) -> None:
+    def remove(self, connection: GuardedProtocol) -> None:
         """Forget a connection; harmless when it does not wait."""
         peer = self._all.pop(connection, None)
         if peer is not None:
@@ -65,65 +87,52 @@ class Waiting:
                 del self._by_peer[peer]
 
 
-def guarded_protocol(settings: ServiceSettings) -> type[asyncio.Protocol]:
-    """Make the protocol of a server's connections under these limits."""
+class GuardedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with deadlines, under the limits of its `ServerConfig`."""
 
-    class Guarded(_Guarded):
-        limits = settings
-        waiting = Waiting(settings.max_waiting)
-
-    return Guarded
-
-
-class _Guarded(HttpToolsProtocol):
-    """uvicorn's protocol with deadlines; `guarded_protocol` sets the limits."""
-
-    limits: ClassVar[ServiceSettings]
-    waiting: ClassVar[Waiting]
+    config: ServerConfig
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a first request."""
         super().connection_made(transport)
-        self._state = _State.IDLE
-        self._refused = self._asked = False
-        self._head_bytes = self._body_bytes = 0
+        self._limits, self._waiting = self.config.limits, self.config.guarded
+        # Whether a head has begun and not ended; whether a request has and not ended.
+        self._in_head = self._in_request = self._refused = False
+        self._head_bytes = 0
         self._deadline: asyncio.TimerHandle | None = None
-        self._set_deadline(self.limits.header_s)
-        self.waiting.add(self, self.client[0] if self.client else "")
+        self._set_deadline(self._limits.header_s)
+        self._waiting.add(self, self.client[0] if self.client else "")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._clear_deadline()
-        self.waiting.remove(self)
+        self._waiting.remove(self)
         super().connection_lost(exc)
 
     def abandon(self) -> None:
         """Close the connection at once."""
-        self.waiting.remove(self)
+        self._waiting.remove(self)
         self._clear_deadline()
         self._refused = True
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser, and watch the size and the pace of what arrives."""
+        """Feed the parser, and watch the size and the pace of a head."""
         if self._refused:
             return
-        if self._state is _State.BODY:
-            self._body_bytes += len(data)
-        else:
+        if self._in_head or not self._in_request:
             self._head_bytes += len(data)
         super().data_received(data)
         if self._refused or self.transport.is_closing():
             self._clear_deadline()
-        elif self._state is _State.HEAD and self._head_bytes > self.limits.max_header_bytes:
-            self._refuse("headers_too_large", "the headers are larger than this service takes")
-        elif self._deadline is None and self._state is not _State.IDLE:
-            head = self._state is _State.HEAD
-            self._set_deadline(self.limits.header_s if head else self.limits.body_s)
+        elif self._in_head and self._head_bytes > self._limits.max_header_bytes:
+            self._refuse("headers_too_large", _LARGE)
+        elif self._in_head and self._deadline is None:
+            self._set_deadline(self._limits.header_s)
 
     def on_message_begin(self) -> None:
         """Begin a request."""
-        self._state = _State.HEAD
+        self._in_head = self._in_request = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -131,12 +140,11 @@ class _Guarded(HttpToolsProtocol):
         if self._refused:
             return
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size > self.limits.max_header_bytes:
-            self._refuse("headers_too_large", "the headers are larger than this service takes")
+        if size > self._limits.max_header_bytes:
+            self._refuse("headers_too_large", _LARGE)
             return
-        self._state, self._head_bytes, self._body_bytes = _State.BODY, 0, 0
+        self._in_head, self._head_bytes = False, 0
         self._clear_deadline()
-        self._asked = True
         self.scope[ADMIT] = self._admit  # type: ignore[literal-required]
         super().on_headers_complete()
 
@@ -148,14 +156,21 @@ class _Guarded(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End a request; the next may come when it likes."""
         if not self._refused:
-            self._state, self._head_bytes = _State.IDLE, 0
+            self._in_request = False
             self._clear_deadline()
             super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """Go on to the next request; a body that the app left unread has little time to end."""
+        super().on_response_complete()
+        if self._in_request and not self.pipeline and not self.transport.is_closing():
+            self._set_deadline(self._limits.body_s)
+
     def _admit(self) -> None:
-        self.waiting.remove(self)
+        self._waiting.remove(self)
 
     def _set_deadline(self, seconds: float) -> None:
+        self._clear_deadline()
         self._deadline = self.loop.call_later(seconds, self._late)
 
     def _clear_deadline(self) -> None:
@@ -164,22 +179,15 @@ class _Guarded(HttpToolsProtocol):
             self._deadline = None
 
     def _late(self) -> None:
-        """End a connection whose request does not arrive; a body at a fair pace goes on."""
-        self._deadline = None
-        if self._state is _State.BODY:
-            allowance = self.limits.body_s
-            if self._body_bytes >= LEAST_BYTES_PER_S * allowance:
-                self._body_bytes = 0
-                self._set_deadline(allowance)
-                return
-        self._refuse("request_timeout", "the request took too long to arrive")
+        """End a connection whose request does not arrive."""
+        self._refuse("request_timeout", _LATE)
 
     def _refuse(self, code: str, detail: str) -> None:
-        """Answer with a problem, unless a response has begun, and close the connection."""
+        """Answer with a problem where a head was begun, and close the connection."""
         self._refused = True
         self._clear_deadline()
-        begun = self._asked and self.cycle.response_started
-        if not begun and self._state is not _State.IDLE:
+        at_work = self.cycle is not None and not self.cycle.response_complete
+        if self._in_head and not at_work:
             problem = plain_problem(code, detail)
             body = problem.model_dump_json(exclude_none=True).encode()
             head = (

@@ -21,11 +21,13 @@ from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memagent.client.faults import Problem, ServiceError, plain_problem
+from memagent.client.faults import Problem, plain_problem, problem_of
+from memagent.core.errors import MemAgentError
 from memagent.service.access import CALLER, identify
-from memagent.service.connections import ADMIT
+from memagent.service.connections import ADMIT, timed_body
 from memagent.service.hosting import Service
 from memagent.service.metrics import METHODS
 from memagent.service.model_meter import PLACE, spent_in
@@ -89,9 +91,9 @@ class Gate:
         except ClientDisconnect:
             pass
         except Exception as exc:
-            tell_failure(exc, request_id=request_id.decode())
+            failed = _response_to(exc, request_id.decode())
             if not status:
-                await unforeseen_response(request_id.decode())(scope, receive, answer)
+                await failed(scope, receive, answer)
         finally:
             place.leave()
             seconds = time.perf_counter() - began
@@ -113,13 +115,13 @@ class Gate:
         if scope["path"].startswith(_FOR_CALLERS):
             try:
                 scope[CALLER] = identify(HTTPConnection(scope), self._service)
-            except ServiceError as refused:
-                return plain_problem(refused.code, str(refused))
+            except MemAgentError as refused:
+                return problem_of(refused)
         for name, value in scope["headers"]:
             if name == b"content-length" and (
                 not value.isdigit() or int(value) > self._most_bytes(scope)
             ):
-                self._service.metrics.refused["too_large"] += 1
+                self._service.metrics.refuse("too_large")
                 return plain_problem("too_large", _WHY["too_large"])
         return None
 
@@ -141,6 +143,7 @@ class Gate:
         if not _has_body(scope):
             return receive
         most, seen = self._most_bytes(scope), 0
+        receive = timed_body(receive, self._service.settings.body_s)
 
         async def counted() -> Message:
             nonlocal seen
@@ -148,7 +151,7 @@ class Gate:
             if message["type"] == "http.request":
                 seen += len(message.get("body", b""))
                 if seen > most:
-                    self._service.metrics.refused["too_large"] += 1
+                    self._service.metrics.refuse("too_large")
                     raise HTTPException(413, _WHY["too_large"])
                 if not message.get("more_body", False) and place.take() is not None:
                     raise HTTPException(503, _WHY["overloaded"], {"Retry-After": "1"})
@@ -175,8 +178,8 @@ class _Place:
         self._admit()
         metrics = self._service.metrics
         full = metrics.in_flight >= self._service.settings.max_in_flight
-        if not self._taken and full and not self._scope["path"].endswith("z"):
-            metrics.refused["overloaded"] += 1
+        if not self._taken and full and self._scope["path"] not in _ALWAYS:
+            metrics.refuse("overloaded")
             return plain_problem("overloaded", _WHY["overloaded"], retryable=True)
         metrics.in_flight += not self._taken
         self._taken = True
@@ -193,6 +196,14 @@ class _Place:
             admit()
 
 
+def _response_to(exc: Exception, request_id: str) -> Response:
+    """Return what is answered to an error that the app let through."""
+    if isinstance(exc, MemAgentError):
+        return problem_response(problem_of(exc, request_id=request_id))
+    tell_failure(exc, request_id=request_id)
+    return unforeseen_response(request_id)
+
+
 def _has_body(scope: Scope) -> bool:
     return any(
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
@@ -202,6 +213,8 @@ def _has_body(scope: Scope) -> bool:
 
 _UNKNOWN_BYTES: Final = 64 * 1024
 """Largest body of a request that names no caller, such as the form to sign in."""
+_ALWAYS: Final = frozenset({"/healthz", "/readyz"})
+"""Paths that are answered however many requests are at work."""
 _FOR_CALLERS: Final = ("/v1/", "/mcp", "/metrics")
 """Paths that only a known caller may use; the dashboard signs its visitors in itself."""
 _CLOSE: Final = {"Connection": "close"}

@@ -126,17 +126,22 @@ class Service:
     async def start(self) -> None:
         """Resume the jobs of before, and begin the housekeeping."""
         self.leases.start()
-        left = await self.jobs.resume()
-        if left:
-            _log.info("%d jobs go on", left)
+        try:
+            left = await self.jobs.resume()
+            if left:
+                _log.info("%d jobs go on", left)
+        except MemAgentError as exc:
+            _log.warning("jobs were not looked for: %s", type(exc).__name__)
         loop = asyncio.get_running_loop()
         for work in (self._keep_house(), self.jobs.watch(), self.keys.watch()):
             self._keepers.append(loop.create_task(work, context=Context()))
         self.ready = True
+        self.metrics.ready.set(1)
 
     async def stop(self) -> None:
         """Finish what runs, within the time the settings give it."""
         self.ready, self.stopping = False, True
+        self.metrics.ready.set(0)
         for keeper in self._keepers:
             keeper.cancel()
             with suppress(asyncio.CancelledError):

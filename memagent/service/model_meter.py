@@ -14,11 +14,12 @@ import json
 import logging
 import re
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Generator, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Generator, MutableMapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter
 
 from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Usage
 from memagent.llm.wrappers import name_of, stream_of, takes_options
@@ -37,28 +38,32 @@ _GIVEN_UP: Final = (asyncio.CancelledError, GeneratorExit)
 _log = logging.getLogger("memagent.service.models")
 _job_log = logging.getLogger("memagent.service.jobs")
 
-Series = tuple[str, str, Iterable[tuple[str, float]]]
-"""Name and help of a counter, and its (labels, value)."""
-
 
 class ModelFigures:
     """Calls, tokens, seconds and money by role and model. Used from one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, help: str, *more: str) -> Counter:
+            return Counter(
+                f"memagent_model_{name}", help, ("role", "model", *more), registry=registry
+            )
+
         self._models: set[str] = set()
-        self._calls: Counter[tuple[str, str, str]] = Counter()
-        self._tokens: Counter[tuple[str, str, str]] = Counter()
-        self._seconds: dict[tuple[str, str], float] = {}
-        self._usd: dict[tuple[str, str], float] = {}
+        self._calls = counter("calls", "Calls of language models.", "outcome")
+        self._tokens = counter(
+            "tokens", "Tokens sent to and received from language models.", "kind"
+        )
+        self._seconds = counter("seconds", "Time that calls of language models took.")
+        self._usd = counter("cost_usd", "US dollars, of calls whose price is known.")
 
     def observe(self, role: str, model: str, usage: Usage, *, seconds: float, outcome: str) -> None:
         """Count a call; one without a price adds nothing to the money."""
         name = self._label(model)
-        self._calls[role, name, outcome] += 1
-        self._tokens[role, name, "input"] += usage.prompt_tokens
-        self._tokens[role, name, "output"] += usage.completion_tokens
-        self._seconds[role, name] = self._seconds.get((role, name), 0.0) + seconds
-        self._usd[role, name] = self._usd.get((role, name), 0.0) + (usage.cost_usd or 0.0)
+        self._calls.labels(role, name, outcome).inc()
+        self._tokens.labels(role, name, "input").inc(usage.prompt_tokens)
+        self._tokens.labels(role, name, "output").inc(usage.completion_tokens)
+        self._seconds.labels(role, name).inc(seconds)
+        self._usd.labels(role, name).inc(usage.cost_usd or 0.0)
 
     def _label(self, model: str) -> str:
         if model in self._models:
@@ -69,45 +74,6 @@ class ModelFigures:
             return "other"
         self._models.add(model)
         return model
-
-    def series(self) -> Iterable[Series]:
-        """Return the counters for Prometheus."""
-        calls = (
-            (_labels(role, name, "outcome", more), n)
-            for (role, name, more), n in sorted(self._calls.items())
-        )
-        tokens = (
-            (_labels(role, name, "kind", more), n)
-            for (role, name, more), n in sorted(self._tokens.items())
-        )
-        yield "memagent_model_calls_total", "Calls of language models.", calls
-        yield (
-            "memagent_model_tokens_total",
-            "Tokens sent to and received from language models.",
-            tokens,
-        )
-        for name, help, values in (
-            (
-                "memagent_model_seconds_total",
-                "Time that calls of language models took.",
-                self._seconds,
-            ),
-            (
-                "memagent_model_cost_usd_total",
-                "US dollars, of calls whose price is known.",
-                self._usd,
-            ),
-        ):
-            yield (
-                name,
-                help,
-                ((_labels(role, model), value) for (role, model), value in sorted(values.items())),
-            )
-
-
-def _labels(role: str, model: str, name: str = "", value: str = "") -> str:
-    more = f',{name}="{value}"' if name else ""
-    return f'role="{role}",model="{model}"{more}'
 
 
 class MeteredModel:

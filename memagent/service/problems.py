@@ -22,6 +22,7 @@ _BY_STATUS: Final = {
     400: "malformed",
     404: "no_such_path",
     405: "method_not_allowed",
+    408: "request_timeout",
     413: "too_large",
     503: "overloaded",
 }

@@ -10,19 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from memagent.core.errors import MissingExtra
-from memagent.service.binding import (
-    announce,
-    check_bind,
-    ignore_signals,
-    log_to_stderr,
-    no_address,
-    server_class,
-    server_config,
-)
-from memagent.service.collector import serving_interpreter
+from memagent.core.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from memagent.build import Store
@@ -35,6 +25,17 @@ class ServeOptions(TypedDict, total=False):
     model: ChatModel | str | None
     workers: int
     embedder: str | None
+
+
+def check_workers(workers: int, *, shared: bool) -> None:
+    """Raise `ConfigError` for several workers on a store that one process alone may write to."""
+    if workers > 1 and not shared:
+        raise ConfigError(
+            f"{workers} workers: a SQLite store has one writing process; keep the memory in "
+            "PostgreSQL for several "
+            "(--db postgresql://USER@HOST/DATABASE), or run one worker, which serves many "
+            "requests at once"
+        )
 
 
 def serve(
@@ -53,36 +54,16 @@ def serve(
     API key, `StoreUnavailable` when the address cannot be bound.
     """
     try:
-        import uvicorn
-
-        from memagent.service.app import serve_app
         from memagent.service.hosting import Service, service_place
-        from memagent.service.workers import Plan, serve_by_workers
+        from memagent.service.server import Plan, serve_by_workers, serve_here
     except ModuleNotFoundError as exc:
         store.close()
         raise MissingExtra("service", needed_for="memagent serve", cause=str(exc)) from exc
-    model = options.get("model")
     if options.get("workers", 1) > 1:
         place = service_place(store)
         store.close()
         plan = Plan.of(store.settings, place, **options)
         serve_by_workers(plan, host=host, port=port, say=say)
         return
-    with closing(Service(store, model=model)) as service:
-        check_bind(host, service.keys)
-        local = not service.keys.ever
-        log_to_stderr()
-        config = server_config(serve_app(service), service.settings, host=host, port=port)
-
-        def started(server: Any) -> None:
-            announce(server.servers[0].sockets[0].getsockname(), say, local=local)
-
-        server = server_class(uvicorn.Server, started)(config)
-        ignore_signals()
-        try:
-            with serving_interpreter():
-                server.run()
-        except SystemExit as exc:  # uvicorn exits when it cannot bind
-            raise no_address(host, port) from exc
-        if not server.started:
-            raise no_address(host, port)
+    with closing(Service(store, model=options.get("model"))) as service:
+        serve_here(service, host=host, port=port, say=say)

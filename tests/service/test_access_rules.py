@@ -19,8 +19,8 @@ from memagent.config import AgentSettings, ServiceSettings
 from memagent.core.errors import InputError
 from memagent.memory.bank import system_clock
 from memagent.service.access import (
-    _PROXIED,  # pyright: ignore[reportPrivateUsage]
     CALLER,
+    PROXIED,
     caller_of,
     identify,
     may,
@@ -119,7 +119,15 @@ def test_only_this_machine_is_served(
     assert refused(service, peer=peer, **more) == code
 
 
-@pytest.mark.parametrize("name", sorted(name.decode() for name in _PROXIED))
+@pytest.mark.parametrize(
+    "name",
+    [
+        *sorted(name.decode() for name in PROXIED),
+        *("x-forwarded-for", "x-forwarded-port", "x-original-url", "x-real-ip", "fastly-client-ip"),
+        *("cf-connecting-ip", "cf-ray", "x-client-ip", "x-amzn-trace-id", "x-azure-clientip"),
+        *("x-cluster-client-ip", "fly-client-ip", "x-appengine-user-ip", "true-client-ip"),
+    ],
+)
 def test_what_a_proxy_adds_is_refused(service: Service, name: str) -> None:
     assert refused(service, {name: "127.0.0.1"}) == "unauthorized"
 
@@ -202,7 +210,7 @@ def test_a_caller_is_served_as_often_as_the_settings_say() -> None:
         with pytest.raises(ServiceError, match="come back in") as caught:
             caller_of(asked)
         assert caught.value.code == "too_many_requests" and caught.value.retryable
-        assert service.metrics.refused["rate"] == 1
+        assert service.metrics.value("memagent_refused_total", reason="rate") == 1
 
 
 async def test_scopes_and_users_decide_what_is_reached(service: Service) -> None:
@@ -271,7 +279,7 @@ async def test_one_memory_takes_no_more_than_its_places() -> None:
         with pytest.raises(ServiceError) as caught:
             call.agent()
         assert caught.value.code == "too_many_requests" and caught.value.retryable
-        assert service.metrics.refused["memory"] == 1
+        assert service.metrics.value("memagent_refused_total", reason="memory") == 1
         other = await rule(request(service), "ben")
         held.enter_context(other.agent())
 

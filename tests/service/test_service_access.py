@@ -25,8 +25,7 @@ from memagent.config import ServiceSettings
 from memagent.core.errors import ConfigError
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.postgres.backend import PostgresBackend
-from memagent.service.binding import check_workers
-from memagent.service.serving import serve
+from memagent.service.serving import check_workers, serve
 
 CALLS = calls(750)
 SECRETS = {"ann": "heliotrope", "bob": "chartreuse"}

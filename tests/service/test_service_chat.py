@@ -216,6 +216,9 @@ def test_etags_guard_edits(place: str) -> None:
             == 412
         )
         assert http.delete("/v1/memories/one", headers={"If-Match": tag}).status_code == 412
+        bare = http.delete("/v1/memories/one", headers={"If-Match": '"2"'})
+        assert (bare.status_code, bare.json()["code"]) == (412, "precondition_failed")
+        assert changed.headers["etag"] in bare.json()["detail"], "no version against itself"
         assert (
             http.delete(
                 "/v1/memories/one", headers={"If-Match": changed.headers["etag"]}

@@ -20,7 +20,8 @@ from service_kit import serving
 from memagent.core.errors import ModelTimeout
 from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role, Usage
 from memagent.llm.wrappers import aclose_stream
-from memagent.service.model_meter import MOST_MODELS, MeteredModel, ModelFigures
+from memagent.service.metrics import Metrics
+from memagent.service.model_meter import MOST_MODELS, MeteredModel
 from memagent.testing.chat_model_kit import check_chat_model
 from memagent.testing.models import FunctionModel
 
@@ -132,13 +133,13 @@ def test_lines_tell_what_models_cost_by_call_request_and_job() -> None:
         3,
         0.002,
     )
-    assert 'memagent_model_calls_total{role="manager",model="big-model",outcome="ok"} 2' in figures
+    assert 'memagent_model_calls_total{model="big-model",outcome="ok",role="manager"} 2' in figures
     assert (
-        'memagent_model_tokens_total{role="answerer",model="big-model",kind="input"} 11' in figures
+        'memagent_model_tokens_total{kind="input",model="big-model",role="answerer"} 11' in figures
     )
-    assert 'memagent_model_cost_usd_total{role="extractor",model="big-model"} 0.004' in figures
+    assert 'memagent_model_cost_usd_total{model="big-model",role="extractor"} 0.004' in figures
     assert re.search(
-        r'memagent_model_seconds_total\{role="manager",model="big-model"\} \d', figures
+        r'memagent_model_seconds_total\{model="big-model",role="manager"\} \d', figures
     )
     assert MARKER not in "\n".join([*lines, figures])
 
@@ -242,13 +243,13 @@ def test_a_model_that_fails_is_counted_and_its_job_told() -> None:
     call, job = told(lines, "models")[0], told(lines, "jobs")[0]
     assert (call["outcome"], call["error"], call["model"]) == ("error", "ModelTimeout", "")
     assert (job["outcome"], job["error"], job["model_calls"]) == ("error", "model_error", 1)
-    assert 'memagent_model_calls_total{role="extractor",model="unknown",outcome="error"}' in figures
+    assert 'memagent_model_calls_total{model="unknown",outcome="error",role="extractor"}' in figures
 
 
 def test_the_labels_of_models_are_bounded_whatever_providers_call_themselves() -> None:
-    figures = ModelFigures()
+    metrics = Metrics()
     for number in range(100):
-        figures.observe(
+        metrics.models.observe(
             "answerer",
             f"provider/model-{number}",
             Usage(prompt_tokens=1),
@@ -256,42 +257,27 @@ def test_the_labels_of_models_are_bounded_whatever_providers_call_themselves() -
             outcome="ok",
         )
     for name in ('x"} 1\nevil 1', f"{MARKER} words of somebody", "m" * 500):
-        figures.observe("answerer", name, Usage(prompt_tokens=1), seconds=0.1, outcome="ok")
-    rows = [
-        labels
-        for name, _, series in figures.series()
-        if name == "memagent_model_calls_total"
-        for labels, _ in series
-    ]
+        metrics.models.observe("answerer", name, Usage(prompt_tokens=1), seconds=0.1, outcome="ok")
+    rows = [line for line in metrics.text({}).splitlines() if "memagent_model_calls_total{" in line]
     assert len(rows) == MOST_MODELS + 1
-    assert all(
-        re.fullmatch(r'role="answerer",model="[\w./-]+",outcome="ok"', labels) for labels in rows
-    )
-    values = {
-        labels: value
-        for name, _, series in figures.series()
-        if name.endswith("calls_total")
-        for labels, value in series
-    }
-    assert values['role="answerer",model="other",outcome="ok"'] == 100 - MOST_MODELS + 3
+    labels = r"\{model=\"[\w./-]+\",outcome=\"ok\",role=\"answerer\"\}"
+    assert all(re.fullmatch(rf"memagent_model_calls_total{labels} [\d.]+", row) for row in rows)
+    other = {"role": "answerer", "model": "other", "outcome": "ok"}
+    assert metrics.value("memagent_model_calls_total", **other) == 100 - MOST_MODELS + 3
 
 
 async def test_a_metered_model_is_a_model_and_a_stream_that_is_given_up_is_counted() -> None:
     await check_chat_model(
-        lambda: MeteredModel(FunctionModel(lambda _: "a few words"), ModelFigures())
+        lambda: MeteredModel(FunctionModel(lambda _: "a few words"), Metrics().models)
     )
-    figures = ModelFigures()
+    metrics = Metrics()
 
-    stream = MeteredModel(FunctionModel(lambda _: "a few words"), figures).stream(
+    stream = MeteredModel(FunctionModel(lambda _: "a few words"), metrics.models).stream(
         ModelRequest(role=Role.ANSWERER, messages=(Message(role="user", content="x"),))
     )
     async for _ in stream:
         break
     await aclose_stream(stream)
-    labels = [
-        labels
-        for name, _, rows in figures.series()
-        if name.endswith("calls_total")
-        for labels, _ in rows
-    ]
-    assert labels == ['role="answerer",model="unknown",outcome="given_up"']
+    labels = {"role": "answerer", "model": "unknown", "outcome": "given_up"}
+    assert metrics.value("memagent_model_calls_total", **labels) == 1
+    assert metrics.text({}).count("memagent_model_calls_total{") == 1

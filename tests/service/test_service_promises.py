@@ -134,6 +134,22 @@ async def test_sixteen_at_once_have_one_effect(
         assert len(kinds) == (1 if "snapshots" in path else 3 if chat else 2), kinds
 
 
+def test_a_key_is_for_one_thread(place: str) -> None:
+    body = {"messages": [{"role": "user", "content": "What is old?"}]}
+    with serving(place) as running, running.http() as http:
+
+        def say(thread: str | None) -> httpx.Response:
+            named = {"X-Memagent-Thread": thread} if thread else {}
+            headers = {"Idempotency-Key": "k", **named}
+            return http.post("/v1/chat/completions", json=body, headers=headers)
+
+        first = say("a")
+        assert first.is_success and say("a").content == first.content
+        for other in ("b", None):
+            refused = say(other)
+            assert (refused.status_code, refused.json()["code"]) == (400, "key_reused")
+
+
 async def test_old_responses_are_pruned_and_new_ones_kept(place: str) -> None:
     with serving(place) as running, running.http() as http:
         for user in ("ann", "bob"):

@@ -33,7 +33,7 @@ from memagent.journal.postgres.journal import PostgresJournal
 from memagent.journal.rows import scope_digest, scope_key
 from memagent.memory.bank import system_clock
 from memagent.service.data.database import ServiceDatabase
-from memagent.service.data.keys import KeyRing
+from memagent.service.data.keys import SCOPES, KeyRing
 from memagent.service.data.leases import LeaseTable
 from memagent.service.data.tables import KNOWN_REVISIONS, REVISION, VERSION_TABLE, owner_digest
 from memagent.testing.models import FunctionModel
@@ -222,8 +222,11 @@ def test_sessions_of_a_memory_are_remembered_once_and_in_order_whoever_took_them
         for user in ("ann", "bob"):
             mine = [word for word in model.seen if f"-{user}-" in word]
             assert mine == [f"SAID-{user}-{number}" for number in range(6)]
-        done = one.service.metrics.events["jobs_done"] + two.service.metrics.events["jobs_done"]
-        assert done == 12, "every job ran in one of them"
+        done = [
+            each.service.metrics.value("memagent_events_total", event="jobs_done")
+            for each in (one, two)
+        ]
+        assert sum(done) == 12, "every job ran in one of them"
         assert (
             rows_of(url, "SELECT place FROM service_claims WHERE place NOT LIKE 'request/%'") == []
         )
@@ -542,6 +545,39 @@ def _listed(http: httpx.Client, path: str) -> list[dict[str, Any]]:
 
 @needs_proc
 @pytest.mark.timeout(300)
+def test_the_counters_of_several_workers_add_up_and_outlive_a_worker(url: str) -> None:
+    """Every scrape takes a new connection, so either worker may answer it."""
+
+    def fresh(path: str) -> httpx.Response:
+        return httpx.get(address + path, timeout=30, trust_env=False)
+
+    def series(name: str) -> dict[str, float]:
+        lines = fresh("/metrics").text.splitlines()
+        rows = [line.rpartition(" ") for line in lines if line.startswith(name)]
+        return {labels: float(value) for labels, _, value in rows}
+
+    listed = 'memagent_requests_total{method="GET",route="/v1/memories",status="200"}'
+    with served_process(url, "--embedder", "hashing", "--workers", "2") as (process, address):
+        for _ in range(40):
+            assert fresh("/v1/memories?user_id=ann").status_code == 200
+        seen = [series("memagent_") for _ in range(10)]
+        assert [each[listed] for each in seen] == [40.0] * 10
+        of_all = 'memagent_request_seconds_bucket{le="+Inf",route="/v1/memories"}'
+        assert {each[of_all] for each in seen} == {40.0}
+        opened = 'memagent_events_total{event="banks_opened"}'
+        assert {(each[opened], each["memagent_banks_open"]) for each in seen} == {(2.0, 2.0)}
+        scrapes = [each.get(listed.replace("/v1/memories", "/metrics"), 0.0) for each in seen]
+        assert scrapes == [float(number) for number in range(10)], "no counter jumps back"
+        assert all(each["memagent_requests_in_flight"] == 1.0 for each in seen), "the scrape itself"
+        doomed = workers_of(process)[0]
+        os.kill(doomed, signal.SIGKILL)
+        until(lambda: doomed not in workers_of(process) and len(workers_of(process)) == 2)
+        until(lambda: series("memagent_banks_open")["memagent_banks_open"] == 1.0)
+        assert series(listed)[listed] == 40.0
+
+
+@needs_proc
+@pytest.mark.timeout(300)
 def test_workers_end_with_their_supervisor(url: str) -> None:
     with served_process(url, "--embedder", "hashing", "--workers", "2") as (process, _):
         workers = workers_of(process)
@@ -609,3 +645,63 @@ def test_the_service_outlives_its_server() -> None:
             job = http.post("/v1/sessions", json={"turns": [{"text": "I like tea"}]}).json()
             _finished(http, job, {})
             assert http.get("/readyz").status_code == 200
+
+
+def test_while_the_server_restarts_every_refusal_is_a_503_that_may_be_tried_again() -> None:
+    """Callers with keys, on every kind of route, while PostgreSQL stops and starts."""
+    asked: list[tuple[str, str, Any]] = [
+        ("POST", "/v1/memories", {"text": "meanwhile"}),
+        ("POST", "/v1/search", {"text": "tea"}),
+        ("POST", "/v1/sessions", {"turns": [{"text": "I like tea"}]}),
+        ("POST", "/v1/chat", {"text": "I like tea"}),
+        ("POST", "/v1/snapshots", {"name": "now"}),
+        ("POST", "/v1/trials", {"task": "Make tea"}),
+        ("POST", "/v1/users/ann/export", None),
+        *(("GET", path, None) for path in ("/v1/memories/before", "/v1/sessions", "/v1/oplog")),
+        *(("GET", path, None) for path in ("/v1/jobs", "/v1/users", "/v1/graph", "/metrics")),
+        *(("GET", path, None) for path in ("/v1/models", "/v1/events", "/v1/snapshots")),
+    ]
+    seen: list[tuple[int, str]] = []
+    wrong: list[str] = []
+    over = threading.Event()
+
+    def load(running: Any, key: str, number: int) -> None:
+        with running.http(key) as http:
+            turn = number
+            while not over.is_set():
+                method, path, body = asked[turn % len(asked)]
+                headers = {"Idempotency-Key": f"{number} {turn}"} if turn % 2 else {}
+                answer = http.request(method, path, json=body, headers=headers)
+                turn += 1
+                code = "" if answer.is_success else answer.json()["code"]
+                seen.append((answer.status_code, code))
+                fine = answer.is_success or (
+                    answer.status_code == 503
+                    and answer.json()["retryable"]
+                    and "retry-after" in answer.headers
+                )
+                if not fine:
+                    wrong.append(f"{method} {path} {answer.status_code} {answer.text}")
+
+    with running_postgres() as own:
+        if own.folder is None:
+            pytest.skip("the server is not ours to stop")
+        with own.schema() as url, serving(url) as running:
+            key = running.key("ann", *SCOPES)
+            with running.http(key) as http:
+                assert http.post("/v1/memories", json={"text": "x", "id": "before"}).is_success
+            callers = [threading.Thread(target=load, args=(running, key, n)) for n in range(3)]
+            for caller in callers:
+                caller.start()
+            for how in ("immediate", "fast"):
+                refused = len([status for status, _ in seen if status == 503])
+                own.stop(how)
+                until(lambda: sum(status == 503 for status, _ in seen) > refused + 60)  # noqa: B023
+                own.start()
+                answered = len(seen)
+                until(lambda: any(status < 300 for status, _ in seen[answered:]))  # noqa: B023
+            over.set()
+            for caller in callers:
+                caller.join()
+    assert wrong == []
+    assert {code for status, code in seen if status == 503} == {"store_unavailable"}

@@ -7,16 +7,21 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from browser_kit import WIDTHS, chromium, overflow
+from places import ROOT
 from service_kit import Served, serving
 from ui_kit import SCHEMES, axe_faults, tab_on
 
 from memagent.service.app import create_app
-from memagent.service.routes.api_page import PROBLEM, example_of
+from memagent.service.routes.operations import API_PAGE
+
+sys.path.append(str(ROOT / "scripts"))
+from api_page import PROBLEM, api_page, example_of
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +34,16 @@ def served() -> Iterator[Served]:
 def browser() -> Iterator[Any]:
     with chromium() as found:
         yield found
+
+
+def test_the_packaged_page_is_the_one_of_this_api(served: Served) -> None:
+    page = API_PAGE.read_text(encoding="utf-8")
+    assert page == api_page(create_app().openapi()), "write it anew: python scripts/api_page.py"
+    with served.http() as http:
+        text = http.get("/docs").text
+        assert f"{served.url}/v1/memories" in html.unescape(text)
+        evil = http.get("/docs", headers={"Host": '127.0.0.1"><script>:1'}).text
+    assert "<script>" not in evil
 
 
 def test_each_error_and_each_common_parameter_is_said_once(served: Served) -> None:

@@ -234,7 +234,7 @@ class IdempotentRequests:
                 "the Idempotency-Key was used for another request; take a new one",
                 code="key_reused",
             )
-        self._metrics.events["replays"] += 1
+        self._metrics.count("replays")
         return known[1].response()
 
 
@@ -246,4 +246,6 @@ async def request_digest(request: Request) -> str:
     """Return the digest of method, path, query, the headers that matter, and body."""
     headers = [request.headers.get(name, "") for name in ("accept", "if-match")]
     parts = [request.method, request.url.path, request.url.query, *headers]
+    if thread := request.headers.get("x-memagent-thread"):
+        parts.append(thread)
     return hashlib.sha256(json.dumps(parts).encode() + await request.body()).hexdigest()

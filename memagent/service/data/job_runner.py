@@ -56,7 +56,7 @@ class JobRunner:
             try:
                 result = await self._try(job, scope, attempts)
                 await self._move(job, JobState.DONE, attempts, result=result)
-                self._metrics.events["jobs_done"] += 1
+                self._metrics.count("jobs_done")
                 return
             except JobFailed as exc:
                 code, retryable = exc.code, exc.retryable
@@ -66,10 +66,10 @@ class JobRunner:
                 _log.error("job %s (%s) failed: %s", job.id, job.kind.value, type(exc).__name__)
                 code, retryable = "internal_error", False
             if not retryable or attempts >= self._attempts:
-                self._metrics.events["jobs_failed"] += 1
+                self._metrics.count("jobs_failed")
                 await self._move(job, JobState.FAILED, attempts, error=code)
                 return
-            self._metrics.events["jobs_retried"] += 1
+            self._metrics.count("jobs_retried")
             await self._move(job, JobState.QUEUED, attempts, error=code)
             if self.stopping:
                 return

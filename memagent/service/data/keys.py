@@ -25,7 +25,7 @@ from memagent.service.data.database import ServiceDatabase
 from memagent.service.data.tables import keys
 
 SCOPES: Final = ("memory:read", "memory:write", "memory:delete", "chat", "admin")
-"""The scopes of keys; `admin` names any user (unless the key is bound), and reads metrics."""
+"""The scopes of keys; `admin` reads metrics. A key that is bound to no user names any."""
 LOCAL_USER: Final = "default"
 _KEY = re.compile(r"ma_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 # Seconds after which a revoked key is refused at the latest.

@@ -135,4 +135,4 @@ async def graph(
     headers = {f"X-Graph-{name.capitalize()}": str(figure) for name, figure in figures.items()}
     if format == "html":
         headers["Content-Security-Policy"] = _GRAPH_PAGE_POLICY
-    return Response(export.text.encode(), headers=headers, media_type=_TYPES[format])
+    return Response(await aside(export.text.encode), headers=headers, media_type=_TYPES[format])

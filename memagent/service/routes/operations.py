@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
@@ -12,13 +15,18 @@ from starlette.responses import HTMLResponse, Response
 import memagent
 from memagent.client.faults import ServiceError
 from memagent.client.wire import MAX_PAGE, Health, LogPage
+from memagent.core.long_work import aside
 from memagent.core.snapshot import JournalRow
 from memagent.service.access import caller_of, service_of
-from memagent.service.routes.api_page import SCRIPT, STYLE, api_page
 from memagent.service.routes.memories import Reader
 from memagent.service.routes.responses import openapi_responses, record
 
 router = APIRouter(tags=["operations"])
+API_PAGE: Final = Path(__file__).parent / "templates" / "docs.html"
+"""The page `/docs`; `scripts/api_page.py` writes it."""
+API_ADDRESS: Final = "http://127.0.0.1:8377"
+"""The address in the page's lines for a shell, in place of the service's own."""
+_PLAIN_ADDRESS: Final = re.compile(r"https?://[\w.:\[\]-]+", re.ASCII)
 _PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -76,9 +84,7 @@ async def metrics(request: Request) -> Response:
         raise ServiceError("figures need a key with the scope admin", code="forbidden")
     service = service_of(request)
     counts = await run_in_threadpool(service.jobs.table.counts)
-    text = service.metrics.text(
-        {"banks_open": len(service.banks), "ready": int(service.ready)}, counts
-    )
+    text = service.metrics.text(counts)
     return Response(text.encode(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -103,23 +109,38 @@ async def oplog(
     further = None
     if len(rows) > limit:
         further = cursors.make(str(rows[limit - 1].seq), listing="oplog", scope=call.scope)
-    return record(LogPage(items=tuple(rows[:limit]), next_cursor=further))
+    return await aside(lambda: record(LogPage(items=tuple(rows[:limit]), next_cursor=further)))
 
 
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Return the API on one page, which loads nothing but its own style sheet and script."""
-    page = api_page(request.app.openapi(), str(request.base_url).rstrip("/"))
+    page, base = _asset("docs.html"), str(request.base_url).rstrip("/")
+    if _PLAIN_ADDRESS.fullmatch(base):
+        page = page.replace(API_ADDRESS.encode(), base.encode())
     return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> Response:
+    """Return the document of the API, which takes seconds to make: once, in a thread."""
+    return Response(
+        await run_in_threadpool(request.app.state.document), media_type="application/json"
+    )
 
 
 @router.get("/docs/style.css", include_in_schema=False)
 async def docs_style() -> Response:
     """Return the style sheet of `/docs`."""
-    return Response(STYLE, media_type="text/css")
+    return Response(_asset("api.css"), media_type="text/css")
 
 
 @router.get("/docs/try.js", include_in_schema=False)
 async def docs_script() -> Response:
     """Return the script of `/docs`, which sends the calls that are tried."""
-    return Response(SCRIPT, media_type="text/javascript")
+    return Response(_asset("api.js"), media_type="text/javascript")
+
+
+@cache
+def _asset(name: str) -> bytes:
+    return API_PAGE.with_name(name).read_bytes()

@@ -108,7 +108,13 @@ def check_match(header: str | None, item: MemoryItem, version: int | None) -> in
     if header is None or header.strip() == "*":
         return version
     if etag_of(item) not in {tag.strip().removeprefix("W/") for tag in header.split(",")}:
-        raise precondition_failed(expected=_version_in(header), actual=item.version)
+        expected = _version_in(header)
+        if expected == item.version:
+            raise ServiceError(
+                f"If-Match names no ETag of this memory: it is {etag_of(item)} now",
+                code="precondition_failed",
+            )
+        raise precondition_failed(expected=expected, actual=item.version)
     return item.version
 
 

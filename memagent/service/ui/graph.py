@@ -9,17 +9,18 @@ time line and the page of a node need no script and no layout.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
 from memagent.core.answers import AsOf, Filter
 from memagent.core.errors import MemoryNotFound
 from memagent.core.graph_document import GraphDocument
+from memagent.core.long_work import aside
 from memagent.core.records import Event, EventEdge, NodeKind, Relation
 from memagent.events.merge import story_key
 from memagent.events.visibility import OutOfSight
@@ -100,7 +101,7 @@ async def data(viewer: Reader, most: Most = FIRST_DRAWN, around: NodeId = "") ->
         document = await graph_document(
             agent.bank, as_of=AsOf(), most=most or None, around=around if most else ""
         )
-    return Response(await run_in_threadpool(_json, document), media_type="application/json")
+    return Response(await aside(_json, document), media_type="application/json")
 
 
 @router.get("/ui/graph/list")
@@ -113,14 +114,7 @@ async def listing(
     """Show the nodes in sight, the best connected first."""
     state, nodes = await _in_sight(viewer)
     counts = Counter(node.kind for node in nodes)
-    words = folded(q).split()
-    hits = [
-        (node, sum(1 for _ in state.graph.edges_of(node.id)))
-        for node in nodes
-        if (not kind or node.kind == kind)
-        and all(word in folded(_words(state, node)) for word in words)
-    ]
-    hits.sort(key=lambda hit: (-hit[1], story_key(hit[0])))
+    hits = await aside(_ranked, state, nodes, kind, folded(q).split())
     return _page(
         viewer,
         "list",
@@ -150,10 +144,7 @@ async def timeline(viewer: Reader, kind: Kind = "", start: Start = 0) -> HTMLRes
     usual = NodeKind.EVENT if NodeKind.EVENT in kinds else NodeKind.ITEM
     chosen = NodeKind(kind) if kind else usual
     same = [node for node in nodes if node.kind is chosen]
-    dated = sorted(
-        ((moment, node) for node in same if (moment := moment_of(node)) is not None),
-        key=lambda pair: (pair[0], pair[1].order, pair[1].id),
-    )
+    dated = await aside(_dated, same)
     months = groupby(dated[start : start + _PAGE], key=lambda pair: f"{pair[0]:%B %Y}")
     return _page(
         viewer,
@@ -221,11 +212,35 @@ def _page(viewer: Viewer, name: str, title: str = "Event graph", **values: Any) 
 async def _in_sight(viewer: Viewer) -> tuple[BankState, list[Event]]:
     with viewer.agent() as agent:
         state = await agent.bank.sync()
-        hidden = OutOfSight(state, Filter(), agent.bank.expired)
-    nodes = state.graph.all_nodes()
-    return state, [
-        node for node in nodes if node.kind in _KINDS and not node.closed and node.id not in hidden
+        return state, await aside(_seen, state, agent.bank.expired)
+
+
+def _seen(state: BankState, expired: Container[str]) -> list[Event]:
+    hidden = OutOfSight(state, Filter(), expired)
+    return [
+        node
+        for node in state.graph.all_nodes()
+        if node.kind in _KINDS and not node.closed and node.id not in hidden
     ]
+
+
+def _ranked(
+    state: BankState, nodes: Sequence[Event], kind: str, words: Sequence[str]
+) -> list[tuple[Event, int]]:
+    """Return the nodes of a kind that hold all words, with their edges, best connected first."""
+    hits = [
+        (node, sum(1 for _ in state.graph.edges_of(node.id)))
+        for node in nodes
+        if (not kind or node.kind == kind)
+        and all(word in folded(_words(state, node)) for word in words)
+    ]
+    return sorted(hits, key=lambda hit: (-hit[1], story_key(hit[0])))
+
+
+def _dated(nodes: Sequence[Event]) -> list[tuple[datetime, Event]]:
+    """Return the nodes that have a time, in order."""
+    dated = [(moment, node) for node in nodes if (moment := moment_of(node)) is not None]
+    return sorted(dated, key=lambda pair: (pair[0], pair[1].order, pair[1].id))
 
 
 def _text(state: BankState, node: Event) -> str:

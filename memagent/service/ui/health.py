@@ -124,7 +124,7 @@ async def _show(viewer: Viewer, *, verified: list[str] | None = None) -> Respons
 
 def _figures(service: Service, counts: dict[str, int]) -> Figures:
     """Read the figures back from the text of `/metrics`, so that both say the same."""
-    text = service.metrics.text({"banks_open": len(service.banks)}, counts)
+    text = service.metrics.text(counts)
     routes: dict[str, Route] = {}
     named: defaultdict[str, dict[str, int]] = defaultdict(dict)
     gauges: dict[str, float] = {}

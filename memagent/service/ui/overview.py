@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Container
 from itertools import islice
 from typing import Final
 
@@ -16,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from memagent.async_agent import AsyncAgent
+from memagent.core.long_work import Slices, aside
 from memagent.core.records import NodeKind, Scope
 from memagent.pages.journal_figures import JournalFigures
 from memagent.pages.journal_words import EntryView, describe_entry
@@ -40,8 +42,7 @@ async def overview(viewer: Reader) -> Response:
     """Show figures, charts and the latest entries of the journal."""
     with viewer.agent() as agent:
         state = await agent.bank.sync()
-        active = sum(1 for item in state.active() if item.id not in agent.bank.expired)
-        nodes = sum(1 for node in state.graph.all_nodes() if node.kind is not NodeKind.ITEM)
+        active, nodes = await aside(_counts, state, agent.bank.expired)
         figures = (
             ("Memories", active),
             ("Deleted or expired", len(state.items) - active),
@@ -75,12 +76,20 @@ async def overview(viewer: Reader) -> Response:
     )
 
 
+def _counts(state: BankState, expired: Container[str]) -> tuple[int, int]:
+    """Return the number of memories, and of nodes of the graph that are none."""
+    active = sum(1 for item in state.active() if item.id not in expired)
+    nodes = sum(1 for node in state.graph.all_nodes() if node.kind is not NodeKind.ITEM)
+    return active, nodes
+
+
 async def count_journal(agent: AsyncAgent, figures: JournalFigures, *, seconds: float) -> None:
     """Count the rows that are new since the last call, for about this long."""
-    over = time.monotonic() + seconds
+    over, slices = time.monotonic() + seconds, Slices()
     async for row in agent.bank.rows(after=figures.seq):
         if row.seq > figures.seq:  # another view may have counted it meanwhile
             figures.add(row)
+        await slices.rest()
         if time.monotonic() > over:
             return
 

@@ -23,9 +23,9 @@ from memagent.config import AgentSettings, ServiceSettings
 from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel, Clock
 from memagent.service.app import serve_app
-from memagent.service.binding import server_config
 from memagent.service.data.keys import SCOPES
 from memagent.service.hosting import Service
+from memagent.service.server import ServerConfig
 
 DATABASES = ("sqlite", "postgres")
 """What a suite of the service runs on; PostgreSQL where there is one."""
@@ -76,7 +76,7 @@ def serving(
     chosen = AgentSettings(service=settings or ServiceSettings(drain_s=2.0), design=design)
     store = open_store(chosen, path=path, embedder="hashing", clock=clock)
     service = Service(store, model=model)
-    config = server_config(serve_app(service), chosen.service, host="127.0.0.1", port=0)
+    config = ServerConfig(serve_app(service), chosen.service, host="127.0.0.1", port=0)
     server = uvicorn.Server(config)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))

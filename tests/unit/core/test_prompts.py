@@ -178,7 +178,20 @@ def test_a_hidden_mark_inside_a_control_mark_does_not_save_it() -> None:
 
 @pytest.mark.parametrize(
     "unseen",
-    ["\u200b", "\u202e", "\u2066", "\u200f", "\ufeff", "\u2060", "\u00ad", "\U000e0041", "\u200d"],
+    [
+        *(
+            "\u200b",
+            "\u202e",
+            "\u2066",
+            "\u200f",
+            "\ufeff",
+            "\u2060",
+            "\u00ad",
+            "\U000e0041",
+            "\u200d",
+        ),
+        *("\u17b4", "\u17b5", "\u2800", "\u3164", "\u115f", "\u1160", "\uffa0", "\u034f", "\u180b"),
+    ],
 )
 def test_what_a_person_cannot_see_is_not_shown_to_a_model(unseen: str) -> None:
     assert quoted(f"pay{unseen} now") == "pay now"

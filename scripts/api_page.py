@@ -1,4 +1,6 @@
-"""The page `/docs`: the OpenAPI document as plain HTML, with a form that tries each call.
+"""Write the page `/docs`: the OpenAPI document as plain HTML, with a form that tries each call.
+
+python scripts/api_page.py
 
 The page loads its own style sheet and script and nothing else. Without scripts it shows
 each call as a line for a shell. What holds for every route is said once: the errors, and
@@ -11,15 +13,15 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, cast
 
-from jinja2 import Environment, PackageLoader
+from jinja2 import Environment
 
-_FOLDER: Final = files("memagent.service.routes") / "templates"
-STYLE: Final = (_FOLDER / "api.css").read_text("utf-8")
-SCRIPT: Final = (_FOLDER / "api.js").read_text("utf-8")
+from memagent.service.app import create_app
+from memagent.service.routes.operations import API_ADDRESS, API_PAGE
+
+TEMPLATE: Final = Path(__file__).with_suffix(".html")
 PROBLEM: Final = "application/problem+json"
 COMMON: Final = ("user_id", "agent_id", "run_id", "Idempotency-Key")
 """Parameters that nearly every route has."""
@@ -67,38 +69,33 @@ class Operation:
     curl: str
 
 
-def api_page(document: Schema, base: str = "") -> str:
-    """Return the document as one HTML page, its operations grouped by their tags.
-
-    `base` is the address of the service in the lines for a shell.
-    """
+def api_page(document: Schema) -> str:
+    """Return the document as one HTML page, its operations grouped by their tags."""
     tags: dict[str, list[Operation]] = {}
     problems: dict[str, str] = {}
     common: dict[str, Schema] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             tag = (operation.get("tags") or ["other"])[0]
-            tags.setdefault(tag, []).append(_operation(document, method, path, base))
+            tags.setdefault(tag, []).append(_operation(document, method, path))
             for status, response in operation["responses"].items():
                 if PROBLEM in response.get("content", {}):
                     problems[status] = response["description"]
             for parameter in operation.get("parameters", ()):
                 if parameter["name"] in COMMON:
                     common[parameter["name"]] = parameter
-    return (
-        _environment()
-        .get_template("api.html")
-        .render(
-            info=document["info"],
-            tags=tags,
-            problems=sorted(problems.items()),
-            common=list(common.values()),
-            schemas=document["components"]["schemas"],
-        )
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    page = environment.from_string(TEMPLATE.read_text("utf-8")).render(
+        info=document["info"],
+        tags=tags,
+        problems=sorted(problems.items()),
+        common=list(common.values()),
+        schemas=document["components"]["schemas"],
     )
+    return page + "\n"
 
 
-def _operation(document: Schema, method: str, path: str, base: str) -> Operation:
+def _operation(document: Schema, method: str, path: str) -> Operation:
     entry = document["paths"][path][method]
     parameters: list[Schema] = entry.get("parameters", [])
     bodies: dict[str, Schema] = entry.get("requestBody", {}).get("content", {})
@@ -119,7 +116,7 @@ def _operation(document: Schema, method: str, path: str, base: str) -> Operation
         body_schema=_name(schema),
         example=example,
         responses=tuple(_good_responses(entry["responses"])),
-        curl=_curl(method, base + path, body_type, example),
+        curl=_curl(method, API_ADDRESS + path, body_type, example),
     )
 
 
@@ -177,11 +174,10 @@ def example_of(schema: Schema, schemas: Schema, name: str = "", depth: int = 0) 
             return None
 
 
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("memagent.service.routes"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+def main() -> None:
+    """Write the page."""
+    API_PAGE.write_text(api_page(create_app().openapi()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

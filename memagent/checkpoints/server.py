@@ -29,9 +29,9 @@ from memagent.core.errors import MemAgentError
 from memagent.core.records import Scope
 from memagent.journal.backend import WHOLE_STORE
 from memagent.journal.file_lock import process_lives
-from memagent.journal.postgres.backend import SCHEMA_LOCK, PostgresBackend, lock_key
+from memagent.journal.postgres.backend import PostgresBackend, lock_key
 from memagent.journal.postgres.pool import naming
-from memagent.journal.revision import NAMED
+from memagent.journal.revision import NAMED, SCHEMA_LOCK
 from memagent.journal.rows import scope_digest, scope_key
 
 _FOLDERS: Final = "memagent-checkpoint-"

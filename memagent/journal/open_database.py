@@ -206,8 +206,8 @@ class OpenDatabase:
     def _check(self) -> None:
         if self._pid != os.getpid():
             raise StoreError(
-                f"the journal at {self.place} was opened before a fork; open it anew in the "
-                "child process"
+                f"the journal at {self.place} was opened before a fork; open stores after it, "
+                "or start the child process anew ('spawn')"
             )
         if self._closed:
             raise StoreError(f"the journal at {self.place} is closed")

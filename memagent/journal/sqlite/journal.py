@@ -6,8 +6,8 @@ processes read it.
 One process writes (`StoreLocked` for a second one) and in it one thread
 (`journal_writer`); any number read. Opening repairs whatever a crash left: SQLite drops
 the half-written group, an unfinished migration or erasure is done again. The surprise:
-opening the same path twice in one process is fine and shares the writer, while a forked
-child has to open it anew.
+opening the same path twice in one process is fine and shares the writer, while a child
+that is forked meanwhile can open no store.
 """
 
 from __future__ import annotations

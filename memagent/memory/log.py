@@ -34,6 +34,7 @@ from memagent.core.snapshot import (
 from memagent.events.rules import checked_delta
 from memagent.memory.chunking import session_entry
 from memagent.memory.log_reader import LogReader
+from memagent.protocols import Journal
 from memagent.state.effects import plan_commit
 from memagent.state.fold import BankState
 
@@ -164,9 +165,10 @@ class MemoryLog(LogReader):
         """Whether erased bytes may still lie in files of the journal."""
         return self._journal is not None and self._journal.scrub_due
 
-    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
-        """Search the files of the journal; see `Journal.search_files`."""
-        return self._journal.search_files(needles) if self._journal is not None else {}
+    @property
+    def journal(self) -> Journal | None:
+        """The journal of this memory; None for a private one."""
+        return self._journal
 
     async def replay(self, rows: Sequence[JournalRow]) -> None:
         """Append rows of an export with their dates, all or nothing.

@@ -151,7 +151,9 @@ async def test_a_store_that_was_closed_or_killed_can_be_read(tmp_path: Path) -> 
         SqlJournal(path).close()
 
 
-def test_a_child_of_a_process_with_an_open_store_is_refused_and_harms_nothing(tmp_path: Path, server: CrashServer) -> None:
+def test_a_child_of_a_process_with_an_open_store_is_refused_and_harms_nothing(
+    tmp_path: Path, server: CrashServer
+) -> None:
     death = server.run(
         "test_journal_processes:fork_with_an_open_journal", path=str(tmp_path / "j.db")
     )

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from memagent.core.errors import InputError, StoreError
 from memagent.journal.backend import COUNT_RESPONSES, DriverCursor, Tip, corrupt, oldest_kept
+from memagent.journal.proof.audit import compare_noted
 from memagent.journal.proof.tips import TipBook, ends_of
 from memagent.journal.rows import ScopeKey, scope_digest
 from memagent.journal.sqlite import engine as sqlite_engine
@@ -93,12 +94,35 @@ class SqliteBackend:
     def begin(
         self,
         cursor: DriverCursor,
-        scopes: Collection[ScopeKey],  # noqa: ARG002  # interface
+        scopes: Collection[ScopeKey],
         known: Mapping[ScopeKey, Tip],
     ) -> Mapping[ScopeKey, Tip]:
-        """Take SQLite's write lock; what is remembered is still so."""
+        """Take SQLite's write lock; what is remembered is still so.
+
+        With a key, a log that nothing is remembered of has to go on from its noted end:
+        what else stands there would be signed. Raises `StoreCorrupt`.
+        """
         cursor.execute("BEGIN IMMEDIATE")
+        if self.key is not None:
+            for scope in scopes:
+                if scope not in known:
+                    self._compare(cursor, scope_digest(scope))
         return known
+
+    def _compare(self, connection: Any, digest: str) -> None:
+        """Refuse a log that its note does not know, or that differs from it."""
+        noted = self.book.noted(digest)
+        if noted is None:
+            row = connection.execute(SQLITE.head, (digest,)).fetchone()
+            wrong = ["a log that was never noted appeared"] if row and row[0] else []
+        else:
+            wrong = compare_noted(connection, noted)
+        if wrong:
+            raise corrupt(
+                self.path,
+                f"{wrong[0]}, as {self.book.path} shows (to sign it as it stands now, run  "
+                "memagent doctor --seal)",
+            )
 
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]

@@ -125,7 +125,7 @@ class Place(Record):
     name: Text
     size_bytes: int
     found_before: int | None = None
-    """None: the erasure comes first. Releases up to 0.9 counted the words before it."""
+    """None: the erasure comes first. Older releases counted the words before it."""
     found_after: int
     """How many of the words and vectors it held after the erasure."""
 

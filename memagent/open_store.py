@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from memagent.journal.postgres.backend import PostgresBackend
     from memagent.journal.postgres.journal import PostgresJournal
     from memagent.journal.proof.tips import Seal
+    from memagent.journal.sqlite.backend import SqliteBackend
     from memagent.journal.sqlite.journal import SqlJournal
 
 
@@ -166,7 +167,9 @@ def _checkpoints(journal: PostgresJournal | SqlJournal, *, writes: bool) -> Chec
     if path is not None:
         from memagent.checkpoints.place import FolderPlace
 
-        place = FolderPlace(path.with_name(f"{path.name}.checkpoints"), writes=writes)
+        folder = path.with_name(f"{path.name}.checkpoints")
+        key = cast("SqliteBackend", journal.backend).key
+        place = FolderPlace(folder, writes=writes, key=key)
     else:
         from memagent.checkpoints.server import ServerPlace
 

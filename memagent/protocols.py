@@ -150,6 +150,19 @@ class VectorIndex(Protocol):
         ...
 
 
+@runtime_checkable
+class SearchesFiles(Protocol):
+    """A journal whose files can be searched, as a proof that words are gone."""
+
+    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
+        """Return (size in bytes, number of needles in it) of each file, by its name.
+
+        Needles have at least eight bytes. Raises `StoreError` when the files cannot be
+        searched. Blocks.
+        """
+        ...
+
+
 class Journal(Protocol):
     """The append-only truth, one log a scope, sequences from 1 without gaps.
 
@@ -190,13 +203,6 @@ class Journal(Protocol):
     @property
     def scrub_due(self) -> bool:
         """Whether erased bytes may still lie in files."""
-        ...
-
-    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
-        """Return (size in bytes, number of needles in it) of each file, by its name.
-
-        {} where no file of the journal can be read from here. Blocks.
-        """
         ...
 
     def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:

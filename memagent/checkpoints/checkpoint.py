@@ -2,10 +2,10 @@
 
 What `read_checkpoint` returns is what a replay up to that sequence gives: the same
 digest, the same items, turns and graph, the same search. It is checked in three ways:
-every byte against its checksum (by the file), the digest of the roots against the
-manifest's, and a random sample of records and documents against what this memagent
-makes of them, so that a checkpoint of other rules is noticed. Anything amiss raises
-`CheckpointUnusable`, and the journal is replayed.
+every byte against its checksum, and the key of the store where there is one (by the
+file), the digest of the roots against the manifest's, and a random sample of records and
+documents against what this memagent makes of them, so that a checkpoint of other rules is
+noticed. Anything amiss raises `CheckpointUnusable`, and the journal is replayed.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ class Origin:
 # -- writing ---------------------------------------------------------------------------
 
 
-def write_checkpoint(
+def write_checkpoint(  # noqa: PLR0913  # keyword-only, each of another kind
     path: Path,
     content: Projection,
     origin: Origin,
     *,
+    key: bytes | None,
     most_bytes: int,
     pause: Pause,
     replacing: Callable[[], AbstractContextManager[None]],
@@ -68,7 +69,7 @@ def write_checkpoint(
     Raises `CheckpointUnusable` when it would have more than `most_bytes`, and `OSError`.
     """
     state = content.state
-    with SectionWriter(path) as writer:
+    with SectionWriter(path, key) as writer:
         keys: dict[str, list[bytes]] = {}
         for name, content_of in maps_of(state).items():
             keys[name] = put_map(writer, name, content_of, FORMS[name], pause)

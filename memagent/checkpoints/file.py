@@ -2,24 +2,28 @@
 
 Layout: a header of 128 bytes (magic, format, place and SHA-256 of the manifest), the
 sections, each at a multiple of 64 bytes, and the manifest as JSON. The header is
-written last, so a torn file has none. `CheckpointFile.open` checks every byte that it
-will ever hand out against its checksum, reading the file in pieces, and then maps it:
-later reads need no check and hold no memory of their own. Nothing in the file is code.
+written last, so a torn file has none. `CheckpointFile.open` reads the file into memory
+once and checks every byte there against its checksum: what happens to the file later
+changes nothing that is served. In a store with a key the checksums are SHA-256 and the
+header's digest of the manifest is an HMAC by that key; a file without it is not used
+there. Nothing in the file is code.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import mmap
 import os
+import secrets
 import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from io import BufferedReader
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
@@ -37,7 +41,13 @@ _MAGIC: Final = b"memagent ckpt\r\n\x1a"
 _HEADER: Final = struct.Struct("<16sIQQ32s")
 _HEADER_BYTES: Final = 128
 _ALIGN: Final = 64
-_PIECE_BYTES: Final = 1 << 20
+_PIECE: Final = 1 << 18
+"""Bytes that are written or read at once."""
+_MEMORY: Final[Mapping[str, int]] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE}
+    if hasattr(mmap, "MAP_POPULATE")
+    else {}
+)
 _MOST_MANIFEST_BYTES: Final = 16 << 20
 
 
@@ -51,10 +61,11 @@ class SectionWriter:
     Leaving the `with` block without `finish` removes the temporary file.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        self._sections: dict[str, tuple[int, int, int]] = {}
+    def __init__(self, path: Path, key: bytes | None = None) -> None:
+        self._path, self._key = path, key
+        # Of its own: two threads may make a checkpoint of one memory at a time.
+        self.temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        self._sections: dict[str, tuple[int, int, str | int]] = {}
         self._at = _HEADER_BYTES
         self._file: BinaryIO | None = None
 
@@ -83,12 +94,12 @@ class SectionWriter:
     def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Write one section from its pieces."""
         assert self._file is not None
-        start, crc = self._at, 0
+        start, check = self._at, _Check(self._key)
         for piece in pieces:
             self._file.write(piece)
-            crc = zlib.crc32(piece, crc)
+            check.update(piece)
             self._at += len(piece)
-        self._sections[name] = (start, self._at - start, crc)
+        self._sections[name] = (start, self._at - start, check.value())
         self._file.write(bytes(-self._at % _ALIGN))
         self._at += -self._at % _ALIGN
 
@@ -96,7 +107,7 @@ class SectionWriter:
         """Write an array, in little-endian order; the reader names its type."""
         plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         flat = plain.reshape(-1).view(np.uint8).data
-        self.put(name, (flat[at : at + _PIECE_BYTES] for at in range(0, len(flat), _PIECE_BYTES)))
+        self.put(name, (flat[at : at + _PIECE] for at in range(0, len(flat), _PIECE)))
 
     def finish(
         self, facts: Mapping[str, Any], *, replacing: Callable[[], AbstractContextManager[None]]
@@ -113,7 +124,7 @@ class SectionWriter:
         os.fsync(self._file.fileno())
         reach("ckpt.manifest")
         self._file.seek(0)
-        self._file.write(_header(self._at, manifest))
+        self._file.write(_header(self._at, manifest, self._key))
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -129,9 +140,31 @@ class SectionWriter:
         sync_folder(self._path.parent)
 
 
-def _header(at: int, manifest: bytes) -> bytes:
+class _Check:
+    """A checksum of a section: CRC-32, or SHA-256 where a key signs the manifest."""
+
+    def __init__(self, key: bytes | None) -> None:
+        self._sha, self._crc = (None if key is None else hashlib.sha256()), 0
+
+    def update(self, piece: bytes | memoryview) -> None:
+        if self._sha is None:
+            self._crc = zlib.crc32(piece, self._crc)
+        else:
+            self._sha.update(piece)
+
+    def value(self) -> str | int:
+        return self._crc if self._sha is None else self._sha.hexdigest()
+
+
+def _digest(fields: bytes, manifest: bytes, key: bytes | None) -> bytes:
+    if key is None:
+        return hashlib.sha256(fields + manifest).digest()
+    return hmac.digest(key, b"memagent/checkpoint/1/" + fields + manifest, "sha256")
+
+
+def _header(at: int, manifest: bytes, key: bytes | None) -> bytes:
     fields = struct.pack("<IQQ", FORMAT, at, len(manifest))
-    digest = hashlib.sha256(fields + manifest).digest()
+    digest = _digest(fields, manifest, key)
     return _HEADER.pack(_MAGIC, FORMAT, at, len(manifest), digest).ljust(_HEADER_BYTES, b"\0")
 
 
@@ -151,31 +184,34 @@ def sync_folder(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFile:
-    """A checked checkpoint in memory, mapped where the system can."""
+    """A checked checkpoint in memory."""
 
     facts: Mapping[str, Any]
     size_bytes: int
     _content: memoryview
-    _sections: Mapping[str, tuple[int, int, int]]
+    _sections: Mapping[str, tuple[int, int, str | int]]
 
     @classmethod
-    def open(cls, path: Path) -> CheckpointFile:
-        """Check a file and map it.
+    def open(cls, path: Path, key: bytes | None = None) -> CheckpointFile:
+        """Read a file and check it.
 
-        Raises `CheckpointUnusable` for one that is torn, damaged or of another format,
-        `FileNotFoundError` where there is none, and `OSError`.
+        Raises `CheckpointUnusable` for one that is torn, damaged, of another format or
+        not signed by the key, `FileNotFoundError` where there is none, and `OSError`.
         """
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            facts, sections = _manifest(file, size)
-            _check_sections(file, sections)
-            file.seek(0)
-            content: Any = (
-                file.read()
-                if sys.platform == "win32"  # a mapped file could be neither replaced nor deleted
-                else mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-            )
-        return cls(facts, size, memoryview(content), sections)
+            facts, sections = _manifest(file, size, key)
+            content = memoryview(mmap.mmap(-1, size, **_MEMORY))
+            for name, (start, length, expected) in sections.items():
+                check, at, end = _Check(key), start, start + length
+                file.seek(start)
+                # A piece is checked while it still lies in the processor's cache.
+                while at < end and (got := file.readinto(content[at : min(at + _PIECE, end)])):
+                    check.update(content[at : at + got])
+                    at += got
+                if at < end or check.value() != expected:
+                    raise CheckpointUnusable(f"section {name!r} is damaged, or cut short")
+        return cls(facts, size, content.toreadonly(), sections)
 
     def bytes(self, name: str) -> memoryview:
         """Return the content of a section. Raises `CheckpointUnusable` when it is absent."""
@@ -192,20 +228,10 @@ class CheckpointFile:
             raise CheckpointUnusable(f"section {name!r} is not made of {kind} numbers")
         return np.frombuffer(content, dtype=f"<{kind}")
 
-    def release(self, name: str | None = None) -> None:
-        """Let the system take back the memory of a section, or of all, until it is read again."""
-        mapped: Any = self._content.obj
-        if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            start, length, _ = self._sections[name] if name else (0, self.size_bytes, 0)
-            first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-            last = (start + length) // mmap.PAGESIZE * mmap.PAGESIZE
-            if last > first:
-                mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
-
 
 def _manifest(
-    file: BinaryIO, size: int
-) -> tuple[Mapping[str, Any], dict[str, tuple[int, int, int]]]:
+    file: FileIO, size: int, key: bytes | None
+) -> tuple[Mapping[str, Any], dict[str, tuple[int, int, str | int]]]:
     head = file.read(_HEADER_BYTES)
     if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):
         raise CheckpointUnusable("it is torn, or no checkpoint")
@@ -216,26 +242,13 @@ def _manifest(
         raise CheckpointUnusable(f"it has {size} bytes and should end at {at + length}")
     file.seek(at)
     manifest = file.read(length)
-    if hashlib.sha256(struct.pack("<IQQ", number, at, length) + manifest).digest() != digest:
-        raise CheckpointUnusable("its manifest is damaged")
-    content = json.loads(manifest)
+    known = _digest(struct.pack("<IQQ", number, at, length), manifest, key)
+    if not hmac.compare_digest(known, digest):
+        how = "damaged" if key is None else "damaged, or not signed by the key of the store"
+        raise CheckpointUnusable(f"its manifest is {how}")
+    described = json.loads(manifest)
     sections = {
-        str(name): (int(start), int(length), int(crc))
-        for name, (start, length, crc) in content["sections"].items()
+        str(name): (int(start), int(length), check)
+        for name, (start, length, check) in described["sections"].items()
     }
-    return content["facts"], sections
-
-
-def _check_sections(file: BufferedReader, sections: Mapping[str, tuple[int, int, int]]) -> None:
-    buffer = memoryview(bytearray(_PIECE_BYTES))
-    for name, (start, length, expected) in sections.items():
-        file.seek(start)
-        crc, left = 0, length
-        while left:
-            got = file.readinto(buffer[: min(left, _PIECE_BYTES)])
-            if not got:
-                raise CheckpointUnusable(f"section {name!r} is cut short")
-            crc = zlib.crc32(buffer[:got], crc)
-            left -= got
-        if crc != expected:
-            raise CheckpointUnusable(f"section {name!r} is damaged")
+    return described["facts"], sections

@@ -1,7 +1,7 @@
 """A persistent map over a read-only base whose entries are decoded when they are touched.
 
 It has the interface of `rpds.HashTrieMap`, as far as a state uses it. The base is a
-table of a mapped file and never changes; what was inserted or removed since lies above
+table of a checkpoint and never changes; what was inserted or removed since lies above
 it in an ordinary persistent map. So a map of any size opens at once, every edit gives a
 new map that shares the rest, and keeping one is keeping a snapshot.
 """

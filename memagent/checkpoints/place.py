@@ -32,6 +32,11 @@ class Begun(NamedTuple):
 class Place(Protocol):
     """Keeps one checkpoint a memory. Everything blocks, and may raise `OSError`."""
 
+    @property
+    def key(self) -> bytes | None:
+        """The key that signs checkpoints; None where the store has none."""
+        ...
+
     def path_of(self, scope: Scope) -> Path:
         """Return the path of a memory's checkpoint; on a server a name for messages only."""
         ...
@@ -74,8 +79,8 @@ class Place(Protocol):
 class FolderPlace:
     """A file a memory, in a folder beside the journal."""
 
-    def __init__(self, folder: Path, *, writes: bool) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, writes: bool, key: bytes | None = None) -> None:
+        self._folder, self.key = folder, key
         if writes:
             for left in folder.glob(f"*{SUFFIX}.*.tmp"):
                 left.unlink(missing_ok=True)
@@ -85,8 +90,8 @@ class FolderPlace:
         return self._folder / f"{name_of(scope)}{SUFFIX}"
 
     def open(self, scope: Scope) -> CheckpointFile:
-        """Check a memory's file and map it."""
-        return CheckpointFile.open(self.path_of(scope))
+        """Read a memory's file and check it."""
+        return CheckpointFile.open(self.path_of(scope), self.key)
 
     def size_of(self, scope: Scope) -> int | None:
         """Return the bytes of a memory's file."""

@@ -3,7 +3,7 @@
 `checkpoints` has a row for each memory, `checkpoint_parts` its bytes in pieces. They are
 no part of the journal's schema: they are made when the first checkpoint is, and may be
 emptied at any time. Row-level security holds for them as for the journal's own tables. A
-checkpoint is read into a file that is deleted as soon as it is mapped.
+checkpoint is read by way of a file that is deleted at once.
 
 A new one takes its place under the lock that appends of its memory take, after a look
 whether the memory was erased; and an erasure deletes it in its own transaction. So no
@@ -29,9 +29,9 @@ from memagent.core.errors import MemAgentError
 from memagent.core.records import Scope
 from memagent.journal.backend import WHOLE_STORE
 from memagent.journal.file_lock import process_lives
-from memagent.journal.postgres.backend import SCHEMA_LOCK, PostgresBackend, lock_key
+from memagent.journal.postgres.backend import PostgresBackend, lock_key
 from memagent.journal.postgres.pool import naming
-from memagent.journal.revision import NAMED
+from memagent.journal.revision import NAMED, SCHEMA_LOCK
 from memagent.journal.rows import scope_digest, scope_key
 
 _FOLDERS: Final = "memagent-checkpoint-"
@@ -65,6 +65,7 @@ class ServerPlace:
     def __init__(self, backend: PostgresBackend) -> None:
         self._backend = backend
         self._made = False
+        self.key = backend.key
         _remove_left_folders()
 
     def path_of(self, scope: Scope) -> Path:
@@ -72,7 +73,7 @@ class ServerPlace:
         return Path(f"{self._backend.name}/checkpoints/{_digest(scope)}")
 
     def open(self, scope: Scope) -> CheckpointFile:
-        """Read a memory's rows into a file, check it and map it."""
+        """Read a memory's rows into a file, and that into memory, and check it."""
         with self._transaction(scope) as connection, _folder() as folder:
             path = folder / f"checkpoint{SUFFIX}"
             with path.open("wb") as file:
@@ -80,7 +81,7 @@ class ServerPlace:
                     file.write(part)
             if not path.stat().st_size:
                 raise FileNotFoundError(path)
-            return CheckpointFile.open(path)
+            return CheckpointFile.open(path, self.key)
 
     def _parts(self, connection: Any, scope: Scope) -> Generator[tuple[bytes]]:
         if not _exists(connection):

@@ -139,9 +139,7 @@ class Checkpoints:
             raise CheckpointUnusable("the journal was erased, or is shorter")
         if embedder is not None:
             embedder_id, dim = embedder.id, embedder.dim
-        content = read_checkpoint(file, Origin(name_of(scope), chain.hex(), embedder_id, dim))
-        file.release()  # what only the checks touched
-        return content
+        return read_checkpoint(file, Origin(name_of(scope), chain.hex(), embedder_id, dim))
 
     # -- writing -----------------------------------------------------------------------
 
@@ -207,7 +205,13 @@ class Checkpoints:
 
             def make(path: Path, replacing: Replacing) -> None:
                 write_checkpoint(
-                    path, content, origin, most_bytes=MOST_BYTES, pause=pause, replacing=replacing
+                    path,
+                    content,
+                    origin,
+                    key=self.place.key,
+                    most_bytes=MOST_BYTES,
+                    pause=pause,
+                    replacing=replacing,
                 )
 
             begun = Begun(scope, content.state.seq, chain, make)

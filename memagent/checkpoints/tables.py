@@ -2,7 +2,7 @@
 
 A table of n entries is four sections: `keys` (the keys one after the other), `ends`
 (n + 1, where each key ends), `slots` and `buckets` (a hash table over CRC-32). A lookup
-reads a few bytes of the mapped file and compares the whole key, so it costs about a
+reads a few bytes of the checkpoint and compares the whole key, so it costs about a
 microsecond whatever n is. Values are decoded when they are first asked for and kept.
 """
 

@@ -3,7 +3,7 @@
 Legend: n documents, D dimensions, m terms. Documents refer to the table of items, so
 an item is decoded when it is a hit. Vectors lie in the order of the documents, own
 texts first, and texts are known by a digest of 16 bytes. Arrays are used where they lie
-in the mapped file; what is added later goes to ordinary memory, in segments above.
+in the file that was read; what is added later goes to ordinary memory, in segments above.
 """
 
 from __future__ import annotations
@@ -53,11 +53,10 @@ def _text_digest(text: str) -> bytes:
 class StoredArena(Arena):
     """An arena whose first rows and terms are those of a checkpoint."""
 
-    __slots__ = ("_digests", "_file", "_next_term", "_stored_terms")
+    __slots__ = ("_digests", "_next_term", "_stored_terms")
 
     def __init__(self, file: CheckpointFile, dim: int) -> None:
         super().__init__(dim)
-        self._file = file
         vectors = file.numbers("vectors", "f4")
         if dim <= 0 or len(vectors) % dim:
             raise CheckpointUnusable(f"its vectors are not {dim} wide")
@@ -68,16 +67,6 @@ class StoredArena(Arena):
         self._next_term = len(self._stored_terms)
         if len(self._digests) != self._count:
             raise CheckpointUnusable("its vectors do not fit its texts")
-
-    def put(self, texts: Sequence[str], vectors: Matrix) -> None:
-        """Append vectors (N, D) for those texts that have no row yet.
-
-        The first time, the rows move from the file to memory that can grow.
-        """
-        stored = self._matrix
-        super().put(texts, vectors)
-        if self._matrix is not stored and not stored.flags.writeable:
-            self._file.release("vectors")
 
     def row(self, text: str) -> int:
         """Return the row of a text, `NO_ROW` when it has none yet."""

@@ -124,9 +124,10 @@ class Place(Record):
 
     name: Text
     size_bytes: int
-    found_before: int
-    """How many of the words and vectors it held before the erasure."""
+    found_before: int | None = None
+    """None: the erasure comes first. Older releases counted the words before it."""
     found_after: int
+    """How many of the words and vectors it held after the erasure."""
 
 
 class ErasureReceipt(Record):
@@ -151,15 +152,22 @@ class ErasureReceipt(Record):
     places: tuple[Place, ...] = ()
     """Every file that was searched; none for a memory kept on a server or in the process."""
     left_in: tuple[Text, ...] = ()
-    """Ids of other memories that hold an erased text; they were not asked for and stay."""
+    """Ids of memories of the same user that hold an erased text; they were not asked for and
+    stay.
+    """
+    copies: int = 0
+    """Stored forks of the memory from which the same was erased."""
     scrubbed: bool = True
     """Whether the old bytes are gone from the files of the journal."""
+    unproven: Text | None = None
+    """Why the files could not be searched afterwards; None when they were."""
     at: Moment
 
     @property
     def gone(self) -> bool:
-        """Whether nothing was found afterwards in any place that was searched."""
-        return self.scrubbed and not any(place.found_after for place in self.places)
+        """Whether the places were searched afterwards and nothing was found in any of them."""
+        found = any(place.found_after for place in self.places)
+        return self.scrubbed and self.unproven is None and not found
 
 
 class GraphStats(Record):

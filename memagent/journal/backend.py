@@ -19,8 +19,6 @@ from memagent.core.errors import InputError, StoreCorrupt, StoreError
 from memagent.journal.rows import ScopeKey
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
     from memagent.journal.statements import Statements
 
 WHOLE_STORE: Final = "*"
@@ -181,10 +179,6 @@ class Backend(Protocol):
         """The statement that reads the names of all tables."""
         ...
 
-    def guard(self) -> AbstractContextManager[None]:
-        """Keep forks out of the block, where a fork in the middle of a use does harm."""
-        ...
-
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
         """Translate an error for the caller, with the place and what to do."""
         ...
@@ -199,8 +193,9 @@ class Backend(Protocol):
         """Open a connection to look at the schema with, before anything is made."""
         ...
 
-    def writing_engine(self) -> Engine:
-        """Make an engine for the schema; its transactions exclude other processes."""
+    @property
+    def begin_schema(self) -> str:
+        """The statement that begins a transaction which excludes other makers of the schema."""
         ...
 
     def connect(self) -> DriverConnection:

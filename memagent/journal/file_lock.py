@@ -1,10 +1,8 @@
 """One writing process for a store: an exclusive lock on a file beside the database.
 
-The file holds the process id of the holder.
-
-The kernel keeps the lock, so a killed process leaves none behind, and the file itself
-may stay. The lock belongs to the open file: a forked child drops its copy with
-`forget()` and the parent keeps the lock.
+The file holds the process id of the holder. The kernel keeps the lock (`filelock`), so a
+killed process leaves none behind, and the file itself stays. A forked child drops its
+copy of the lock, and the parent keeps it.
 """
 
 from __future__ import annotations
@@ -17,29 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import filelock
+
 from memagent.core import crash_points
 from memagent.core.errors import StoreError, StoreLocked, StoreReadOnly
 
-if sys.platform == "win32":
-    import msvcrt
-
-    _FAR: Final = (
-        1 << 30
-        # Windows locks forbid reading the locked bytes, so one is locked that the process
-        # id never reaches
-    )
-
-    def _try_lock(fd: int) -> None:
-        os.lseek(fd, _FAR, os.SEEK_SET)
-        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
-
-    def _try_lock(fd: int) -> None:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-_HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK})
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _POLL_S: Final = 0.02
 
@@ -65,7 +45,9 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd: int | None = None
+        self._lock = filelock.FileLock(
+            path, mode=0o600, thread_local=False, fallback_to_soft=False, poll_interval=_POLL_S
+        )
 
     def acquire(self, *, timeout_s: float = 0.0) -> None:
         """Take the lock, trying for `timeout_s`.
@@ -74,44 +56,26 @@ class FileLock:
         cannot be made there, and `StoreError` when the file system knows no locks.
         """
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock.acquire(timeout=timeout_s)
+        except filelock.Timeout:
+            pid = self.holder()
+            who = "another process" if pid is None else f"process {pid}"
+            raise StoreLocked(
+                f"{who} is the writer of this store (lock file {self.path}); use that "
+                "process, close it, or open with read_only=True",
+                pid=pid,
+            ) from None
         except OSError as exc:
             if exc.errno in _DENIED:
                 raise StoreReadOnly(
                     f"cannot write {self.path}: {exc.strerror}; open the store with read_only=True"
                 ) from exc
-            raise StoreError(f"cannot make the lock file {self.path}: {exc.strerror}") from exc
-        try:
-            self._wait(fd, time.monotonic() + timeout_s)
-            os.ftruncate(fd, 0)
-            os.lseek(fd, 0, os.SEEK_SET)
-            os.write(fd, b"%d\n" % os.getpid())
-        except BaseException:
-            os.close(fd)
-            raise
-        self._fd = fd
+            raise StoreError(
+                f"cannot make the lock file {self.path}: {exc.strerror}; put the store on a "
+                "file system that knows file locks"
+            ) from exc
+        self._write(f"{os.getpid()}\n")
         crash_points.reach("lock.acquired")
-
-    def _wait(self, fd: int, deadline: float) -> None:
-        while True:
-            try:
-                _try_lock(fd)
-                return
-            except OSError as exc:
-                if exc.errno not in _HELD:
-                    raise StoreError(
-                        f"cannot lock {self.path}: {exc.strerror}; put the store on a file "
-                        "system that knows file locks"
-                    ) from exc
-            if time.monotonic() >= deadline:
-                pid = self.holder()
-                who = "another process" if pid is None else f"process {pid}"
-                raise StoreLocked(
-                    f"{who} is the writer of this store (lock file {self.path}); use that "
-                    "process, close it, or open with read_only=True",
-                    pid=pid,
-                )
-            time.sleep(_POLL_S)
 
     def holder(self) -> int | None:
         """Return the process id written by the last holder; None when there is none."""
@@ -127,16 +91,12 @@ class FileLock:
 
     def release(self) -> None:
         """Give the lock back; harmless when it is not held."""
-        if self._fd is None:
-            return
-        crash_points.reach("lock.releasing")
-        with suppress(OSError):  # a stale process id in a free lock file misleads nobody
-            os.ftruncate(self._fd, 0)
-        os.close(self._fd)
-        self._fd = None
+        if self._lock.is_locked:
+            crash_points.reach("lock.releasing")
+            self._write("")
+            self._lock.release()
 
-    def forget(self) -> None:
-        """Close the copy that a forked child inherited; the parent keeps its lock."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+    def _write(self, text: str) -> None:
+        # A stale process id in a free lock file misleads nobody.
+        with suppress(OSError):
+            self.path.write_text(text, encoding="ascii")

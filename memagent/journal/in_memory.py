@@ -135,13 +135,6 @@ class MemoryJournal:
 
     scrub_due = False
 
-    def search_files(
-        self,
-        needles: Sequence[bytes],  # noqa: ARG002  # interface
-    ) -> dict[str, tuple[int, int]]:
-        """Return {}: there are no files."""
-        return {}
-
     async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
         """Yield the rows after `seq` in order, those committed when it began.
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -16,7 +15,6 @@ from memagent.core.records import Scope
 from memagent.journal.backend import Backend
 from memagent.journal.file_lock import FileLock
 from memagent.journal.open_writers import OPEN_WRITERS
-from memagent.journal.proof.file_search import count_in_files, files_of
 from memagent.journal.reader import JournalReader
 from memagent.journal.rows import (
     StoredResponse,
@@ -182,15 +180,6 @@ class OpenDatabase:
         """
         return self._writer is not None and self._writer.committer.scrub_due
 
-    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
-        """Return (size in bytes, number of needles in it) of each file of a SQLite store.
-
-        {} for a server. Another process reads the files: closing one here would drop
-        SQLite's locks on it. Blocks.
-        """
-        path: Path | None = getattr(self, "path", None)
-        return {} if path is None else count_in_files(files_of(path), needles)
-
     def close(self) -> None:
         """Wait for what has been handed in, then close.
 
@@ -206,8 +195,8 @@ class OpenDatabase:
     def _check(self) -> None:
         if self._pid != os.getpid():
             raise StoreError(
-                f"the journal at {self.place} was opened before a fork; open it anew in the "
-                "child process"
+                f"the journal at {self.place} was opened before a fork; open stores after it, "
+                "or start the child process anew ('spawn')"
             )
         if self._closed:
             raise StoreError(f"the journal at {self.place} is closed")

@@ -2,10 +2,9 @@
 
 A second open of the same store shares the first one's writer.
 
-A child made by `fork` inherits none of them. It drops its copies of the lock files,
-keeps the connections untouched (using or closing one across a fork corrupts a SQLite
-database, and ends a session of the parent's elsewhere), and has to open its stores
-anew.
+A child made by `fork` inherits none of them. It keeps the connections untouched: using
+or closing one across a fork corrupts a SQLite database, and ends a session of the
+parent's elsewhere. Its lock files are dropped by `filelock`.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 
 from memagent.journal.backend import Backend, corrupt
 from memagent.journal.file_lock import FileLock
-from memagent.journal.schema_state import SchemaState, schema_state
+from memagent.journal.schema import make_schema
 from memagent.journal.writer import JournalWriter
 
 
@@ -77,17 +75,14 @@ class OpenWriters:
     def _forget(self) -> None:
         self._lock = threading.Lock()
         for shared in self._by_backend.values():
-            if shared.lock is not None:
-                shared.lock.forget()
             self._inherited.append(shared)
         self._by_backend = {}
 
 
 def _open(backend: Backend, lock: FileLock | None) -> _Open:
     try:
-        with backend.guard():
-            _prepare_schema(backend)
-            return _Open(backend, JournalWriter(backend), lock)
+        make_schema(backend)
+        return _Open(backend, JournalWriter(backend), lock)
     except UnicodeDecodeError as exc:
         if lock is not None:
             lock.release()
@@ -96,19 +91,6 @@ def _open(backend: Backend, lock: FileLock | None) -> _Open:
         if lock is not None:
             lock.release()
         raise
-
-
-def _prepare_schema(backend: Backend) -> None:
-    """Create or migrate the schema where it is not current; see `schema_state`."""
-    try:
-        with closing(backend.schema_connection()) as connection:
-            state = schema_state(connection, backend)
-    except backend.driver_error as exc:
-        raise backend.error(exc, "opening") from exc
-    if state is not SchemaState.CURRENT:
-        from memagent.journal.migrations.making import make_schema
-
-        make_schema(backend)
 
 
 OPEN_WRITERS = OpenWriters()

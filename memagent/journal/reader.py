@@ -84,8 +84,7 @@ class JournalReader:
     def close(self) -> None:
         """Close every connection that nobody else uses."""
         self._heads.close()
-        with self._backend.guard():
-            self._readers.close()
+        self._readers.close()
 
     @contextmanager
     def _connected(self, *seen: str) -> Generator[ReadConnection]:
@@ -204,6 +203,12 @@ class JournalReader:
                 seq=seq, recorded_at=from_microseconds(recorded_us), entry=decode_entry(body)
             )
         except (ValidationError, OverflowError, TypeError) as exc:
+            # The row is the one that was written, so what is unknown in it is not damage.
+            if isinstance(exc, ValidationError) and _of_newer_release(exc):
+                raise StoreError(
+                    f"row {seq} of scope {scope} in {self._place} was written by a newer "
+                    "memagent: install the newer version"
+                ) from exc
             raise corrupt(
                 self._place,
                 f"the payload of row {seq} of scope {scope} is not a journal entry ({exc})",
@@ -302,3 +307,9 @@ class JournalReader:
                 faults = audit_erased(connection, digest)
             problems += [f"erased scope {digest[:12]}: {fault}" for fault in faults]
         return problems
+
+
+def _of_newer_release(exc: ValidationError) -> bool:
+    """Tell whether nothing is wrong with an entry but kinds and fields that are not known."""
+    kinds = {error["type"] for error in exc.errors(include_url=False, include_input=False)}
+    return kinds <= {"union_tag_invalid", "extra_forbidden"}

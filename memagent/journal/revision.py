@@ -1,7 +1,6 @@
 """Names and marks of the journal's schema: its revisions, its tables, its settings.
 
-Apart from the tables themselves (`schema`), which need SQLAlchemy: that is loaded only to
-make or migrate a database, and this is read at each opening.
+Apart from the tables themselves (`schema`).
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 SCHEMA_REVISION: Final = "0001"
-"""The Alembic revision that the tables of this version stand at."""
+"""The revision that the tables of this version stand at."""
 KNOWN_REVISIONS: Final = ("0001",)
 """Every revision this version can read or migrate from, oldest first."""
 VERSION_TABLE: Final = "memagent_version"
-"""Alembic's version table: its presence says that a database is ours."""
+"""The table of the revision: its presence says that a database is ours."""
 TABLES: Final = frozenset({"meta", "scopes", "journal", "payloads", "idempotency", "embeddings"})
 """The tables of a journal, without `VERSION_TABLE`."""
 FORMAT: Final = "memagent-journal/1"
@@ -22,6 +21,8 @@ GUESTS: Final = ("service_", "checkpoint")
 """Tables whose names begin so are kept by the REST service, or as copies that may go at any
 time, in the same place; the journal leaves them alone.
 """
+SCHEMA_LOCK: Final = 0x6D656D6167656E74
+"""The advisory lock on PostgreSQL that is held while tables are made."""
 SETTING: Final = "memagent.scopes"
 """The variable in which a transaction on PostgreSQL names its scopes."""
 NAMED: Final = f"string_to_array(current_setting('{SETTING}', true), ',')"

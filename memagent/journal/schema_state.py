@@ -6,6 +6,7 @@ Whatever is refused has not been written to.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from memagent.core.errors import StoreError
 from memagent.journal.backend import Backend, DriverConnection, ReadConnection, corrupt
@@ -17,6 +18,8 @@ from memagent.journal.revision import (
     TABLES,
     VERSION_TABLE,
 )
+
+_NUMBER: Final = int(FORMAT.partition("/")[2])
 
 
 class SchemaState(StrEnum):
@@ -56,6 +59,12 @@ def schema_state(connection: ReadConnection | DriverConnection, backend: Backend
         raise corrupt(place, f"tables are missing: {', '.join(sorted(missing))}")
     row = connection.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
     stored = None if row is None else row[0]
+    known, _, number = str(stored).partition("/")
+    if FORMAT.startswith(f"{known}/") and number.isdigit() and int(number) > _NUMBER:
+        raise StoreError(
+            f"{place} was written by a newer memagent (format {stored}); this version knows "
+            f"{FORMAT}: install the newer version"
+        )
     if stored != FORMAT:
         raise corrupt(place, f"its format is {stored!r}, not {FORMAT!r}")
     return SchemaState.CURRENT

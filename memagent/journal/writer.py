@@ -104,16 +104,14 @@ class JournalWriter:
             if group or stopping or (wake_at is not None and now >= wake_at):
                 wake_at = None
                 crash_points.reach("append.taken")
-                with self._backend.guard():
-                    self._commit(group)
-                    self.committer.checkpoint_when_long()
+                self._commit(group)
+                self.committer.checkpoint_when_long()
             if wake_at is None and (signalled or self.pending):
                 wake_at = now + _CACHE_DELAY_S
             if wake_at is None and self.committer.scrub_due:
                 wake_at = self.committer.scrub_at
         crash_points.reach("close.drained")
-        with self._backend.guard():
-            self.committer.close()
+        self.committer.close()
 
     def _take(self, wake_at: float | None) -> tuple[list[_Waiting], bool, bool]:
         """Wait for appends and take one group: (group, whether to stop, whether rows pend)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import threading
 from contextlib import closing
@@ -89,6 +90,47 @@ def test_a_backup_takes_the_place_of_a_store(tmp_path: Path) -> None:
     assert rows_of(path) == 6
     with pytest.raises(InputError, match="already"):
         backup_store(path, copy)
+
+
+def test_a_restore_that_is_stopped_leaves_the_old_store_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill: rows that lay in the write-ahead log alone are still there."""
+    path, copy, crashed = tmp_path / "m.db", tmp_path / "copy.db", tmp_path / "crashed"
+    crashed.mkdir()
+    with SqlJournal(path) as journal:
+        asyncio.run(write(journal, 3))
+        backup_store(path, copy)
+        asyncio.run(write(journal, 4))
+        for file in tmp_path.glob("m.db*"):
+            shutil.copy(file, crashed)
+    (crashed / "m.db.lock").unlink()
+    assert (crashed / "m.db-wal").stat().st_size
+
+    def stopped(self: Path, target: Path) -> None:
+        raise KeyboardInterrupt(f"{self} and {target}")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "replace", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            restore_store(copy, crashed / "m.db", force=True)
+    assert rows_of(crashed / "m.db") == 7
+    with SqlJournal(crashed / "m.db") as journal:
+        assert journal.compare_tips() == []
+        asyncio.run(write(journal, 1))
+    assert restore_store(copy, crashed / "m.db", force=True).rows == 3
+    assert rows_of(crashed / "m.db") == 3
+
+
+def test_a_store_that_sqlite_cannot_read_is_replaced(tmp_path: Path) -> None:
+    path, copy = tmp_path / "m.db", tmp_path / "copy.db"
+    with SqlJournal(path) as journal:
+        asyncio.run(write(journal, 3))
+        backup_store(path, copy)
+    path.write_bytes(b"no database" * 999)
+    path.with_name("m.db-wal").write_bytes(b"no log" * 99)
+    assert restore_store(copy, path, force=True).rows == 3
+    assert rows_of(path) == 3
 
 
 @pytest.mark.parametrize("at", [0.2, 0.5, 0.8])

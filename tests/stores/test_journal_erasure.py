@@ -19,7 +19,6 @@ from crash_child import CrashServer, Say
 
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
-from memagent.journal.migrations.schema import meta
 from memagent.journal.sqlite.journal import SqlJournal
 from memagent.testing.journal_kit import read_all
 
@@ -146,7 +145,7 @@ def erase(say: Say, *, path: str, user: str, expect: int) -> None:
 
 def scrub_asked(path: Path) -> bool:
     database = sqlite3.connect(path)
-    asked = database.execute(f"SELECT count(*) FROM {meta.name} WHERE key = 'scrub'").fetchone()[0]
+    asked = database.execute("SELECT count(*) FROM meta WHERE key = 'scrub'").fetchone()[0]
     database.close()
     return bool(asked)
 

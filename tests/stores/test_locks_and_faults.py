@@ -49,10 +49,26 @@ def test_a_lock_is_held_by_one_and_names_its_holder(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("no number", encoding="ascii")
     with pytest.raises(StoreLocked, match="another process"):
         first.acquire()
-    second.forget()
-    second.forget()
+    second.release()
     first.acquire()
     first.release()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_child_drops_its_copy_of_a_lock_and_the_parent_keeps_its_own(tmp_path: Path) -> None:
+    held, other = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
+    held.acquire()
+    child = os.fork()
+    if child == 0:
+        held.release()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    with pytest.raises(StoreLocked, match=f"process {os.getpid()} is the writer"):
+        other.acquire()
+    held.release()
+    other.acquire()
+    other.release()
 
 
 def test_a_lock_that_cannot_be_made_says_why(tmp_path: Path) -> None:

@@ -1,85 +1,135 @@
-"""The schema and its revisions say the same, an older store is brought up to date, and
-Alembic is loaded for nothing else.
+"""Stores of every release open: the tables are those that the first release made, and a
+revision that is missing is applied once, by a writer.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from places import ROOT
-from sqlalchemy.dialects import postgresql
-from sqlalchemy.schema import CreateTable
 
 from memagent.core.errors import StoreError
 from memagent.core.records import Scope
-from memagent.journal.migrations.schema import metadata
-from memagent.journal.migrations.upgrade import alembic_config
 from memagent.journal.revision import KNOWN_REVISIONS, SCHEMA_REVISION, TABLES, VERSION_TABLE
-from memagent.journal.sqlite.engine import writing_engine
+from memagent.journal.schema import SCRIPTS, statements_after
 from memagent.journal.sqlite.journal import SqlJournal
 from memagent.journal.statements import COLUMNS
 from memagent.testing.journal_kit import every_kind, read_all
 
 ANN = Scope(user_id="ann")
+FIRST_RELEASE = {
+    "embeddings": [
+        (0, "embedder", "VARCHAR(256)", 1, None, 1),
+        (1, "digest", "VARCHAR(128)", 1, None, 2),
+        (2, "dim", "INTEGER", 1, None, 0),
+        (3, "vector", "BLOB", 1, None, 0),
+        (4, "crc", "BIGINT", 1, None, 0),
+        ("sqlite_autoindex_embeddings_1", 1, "pk"),
+        (0,),
+    ],
+    "idempotency": [
+        (0, "scope_id", "INTEGER", 1, None, 1),
+        (1, "key", "VARCHAR(256)", 1, None, 2),
+        (2, "body_digest", "VARCHAR(128)", 1, None, 0),
+        (3, "response_json", "TEXT", 1, None, 0),
+        (4, "created_us", "BIGINT", 1, None, 0),
+        ("sqlite_autoindex_idempotency_1", 1, "pk"),
+        (0,),
+    ],
+    "journal": [
+        (0, "scope_id", "INTEGER", 1, None, 1),
+        (1, "seq", "BIGINT", 1, None, 2),
+        (2, "kind", "VARCHAR(16)", 1, None, 0),
+        (3, "recorded_us", "BIGINT", 1, None, 0),
+        (4, "payload_digest", "BLOB", 1, None, 0),
+        (5, "chain", "BLOB", 1, None, 0),
+        ("sqlite_autoindex_journal_1", 1, "pk"),
+        (1,),
+    ],
+    "memagent_version": [
+        (0, "version_num", "VARCHAR(32)", 1, None, 1),
+        ("sqlite_autoindex_memagent_version_1", 1, "pk"),
+        (0,),
+    ],
+    "meta": [
+        (0, "key", "VARCHAR(64)", 1, None, 1),
+        (1, "value", "TEXT", 1, None, 0),
+        ("sqlite_autoindex_meta_1", 1, "pk"),
+        (0,),
+    ],
+    "payloads": [
+        (0, "scope_id", "INTEGER", 1, None, 1),
+        (1, "seq", "BIGINT", 1, None, 2),
+        (2, "salt", "BLOB", 1, None, 0),
+        (3, "body", "BLOB", 1, None, 0),
+        ("sqlite_autoindex_payloads_1", 1, "pk"),
+        (0,),
+    ],
+    "scopes": [
+        (0, "id", "INTEGER", 1, None, 1),
+        (1, "digest", "VARCHAR(64)", 1, None, 0),
+        (2, "user_id", "TEXT", 1, None, 0),
+        (3, "agent_id", "TEXT", 0, None, 0),
+        (4, "run_id", "TEXT", 0, None, 0),
+        (5, "head", "BIGINT", 1, None, 0),
+        (6, "chain", "BLOB", 1, None, 0),
+        (7, "recorded_us", "BIGINT", 1, None, 0),
+        ("sqlite_autoindex_scopes_1", 1, "u"),
+        (0,),
+    ],
+}
+"""Columns (place, name, type, not null, default, key), indexes, and whether a table has no
+row ids, as the first release made them.
+"""
 
 
 def older(path: Path) -> Path:
     """A store from before the first revision."""
-    database = sqlite3.connect(path)
-    database.execute(
-        f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, CONSTRAINT x PRIMARY KEY (version_num))"
-    )
-    database.commit()
-    database.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(
+            f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "
+            f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
+        )
+        database.commit()
     return path
 
 
 def tables(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    """Columns (place, name, type, not null, default, key) and indexes by table."""
-    database = sqlite3.connect(path)
-    names = [
-        row[0]
-        for row in database.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
-        )
-    ]
-    found = {
-        name: [
-            *database.execute(f"PRAGMA table_info({name})"),
-            *(row[1:4] for row in database.execute(f"PRAGMA index_list({name})")),
-            *database.execute("SELECT wr FROM pragma_table_list(?)", (name,)),
-        ]
-        for name in names
-    }
-    database.close()
-    return found
+    """Columns, indexes and the lack of row ids by table."""
+    with closing(sqlite3.connect(path)) as database:
+        names = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+        return {
+            name: [
+                *database.execute(f"PRAGMA table_info({name})"),
+                *(row[1:4] for row in database.execute(f"PRAGMA index_list({name})")),
+                *database.execute("SELECT wr FROM pragma_table_list(?)", (name,)),
+            ]
+            for (name,) in database.execute(names).fetchall()
+        }
 
 
-def test_the_constants_are_alembics_own_head() -> None:
-    scripts = ScriptDirectory.from_config(alembic_config())
-    assert scripts.get_current_head() == SCHEMA_REVISION
-    assert [script.revision for script in scripts.walk_revisions()][::-1] == list(KNOWN_REVISIONS)
+def revisions(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return [row[0] for row in database.execute(f"SELECT version_num FROM {VERSION_TABLE}")]
 
 
-def test_a_migrated_store_equals_a_new_one(tmp_path: Path) -> None:
-    SqlJournal(tmp_path / "new.db").close()
-    SqlJournal(older(tmp_path / "old.db")).close()
-    assert tables(tmp_path / "new.db") == tables(tmp_path / "old.db")
-    with writing_engine(tmp_path / "old.db").connect() as connection:
-        context = MigrationContext.configure(
-            connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
-        )
-        assert context.get_current_revision() == SCHEMA_REVISION
-        assert compare_metadata(context, metadata) == []
+def test_every_revision_has_its_script() -> None:
+    assert list(SCRIPTS) == list(KNOWN_REVISIONS) and KNOWN_REVISIONS[-1] == SCHEMA_REVISION
+
+
+def test_new_and_migrated_stores_have_the_tables_of_the_first_release(tmp_path: Path) -> None:
+    for path in (tmp_path / "new.db", older(tmp_path / "old.db")):
+        SqlJournal(path).close()
+        SqlJournal(path).close()
+        assert tables(path) == FIRST_RELEASE
+        assert revisions(path) == [SCHEMA_REVISION]
 
 
 async def test_a_migrated_store_works(tmp_path: Path) -> None:
@@ -96,45 +146,29 @@ def test_a_reader_does_not_migrate(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_revisions_can_be_taken_back(tmp_path: Path) -> None:
-    SqlJournal(tmp_path / "j.db").close()
-    with writing_engine(tmp_path / "j.db").begin() as connection:
-        command.downgrade(alembic_config(connection), "base")
-    assert list(tables(tmp_path / "j.db")) == [VERSION_TABLE]
-    SqlJournal(tmp_path / "j.db").close()
-
-
-def test_alembic_is_loaded_only_to_migrate_and_sqlalchemy_only_to_make(tmp_path: Path) -> None:
+def test_neither_making_nor_opening_a_store_loads_sqlalchemy(tmp_path: Path) -> None:
     code = (
         "import sys; from memagent.journal.sqlite.journal import SqlJournal\n"
-        "for path in sys.argv[1:]: SqlJournal(path).close(); "
-        "print('sqlalchemy' in sys.modules, 'alembic' in sys.modules)"
+        "for path in sys.argv[1:]: SqlJournal(path).close()\n"
+        "print('sqlalchemy' in sys.modules)"
     )
-    SqlJournal(tmp_path / "there.db").close()
-    places = [str(tmp_path / "there.db"), str(tmp_path / "new.db"), str(older(tmp_path / "old.db"))]
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
     done = subprocess.run(
-        [sys.executable, "-c", code, *places],
+        [sys.executable, "-c", code, str(tmp_path / "new.db"), str(older(tmp_path / "old.db"))],
         check=True,
         capture_output=True,
         text=True,
-        env=environment,
+        env=dict(os.environ, PYTHONPATH=str(ROOT)),
     )
-    assert done.stdout.splitlines() == ["False False", "True False", "True True"]
+    assert done.stdout.splitlines() == ["False"]
 
 
-def test_nothing_in_the_schema_is_of_sqlite_alone() -> None:
-    dialect = postgresql.dialect()
-    for table in metadata.sorted_tables:
-        assert "ROWID" not in str(CreateTable(table).compile(dialect=dialect))
-
-
-def test_the_statements_name_the_columns_of_the_schema() -> None:
-    assert set(metadata.tables) == TABLES
-    dialect = postgresql.dialect()
-    for name, columns in COLUMNS.items():
-        made = {
-            column.name: column.type.compile(dialect=dialect).lower().partition("(")[0]
-            for column in metadata.tables[name].columns
-        }
-        assert columns == made
+def test_the_scripts_name_the_columns_that_the_statements_write() -> None:
+    made: dict[str, dict[str, str]] = {}
+    for statement in statements_after(None, server=True):
+        assert "ROWID" not in statement and "{" not in statement
+        found = re.match(r"\s*CREATE TABLE (\w+) \((.*)\)", statement, re.DOTALL)
+        if found:
+            columns = re.findall(r'(?:^|,)\s*"?([a-z_]+)"? ([A-Z]+)', found[2])
+            made[found[1]] = {name: kind.lower() for name, kind in columns}
+    assert set(made) == TABLES
+    assert {name: made[name] for name in COLUMNS} == COLUMNS

@@ -4,11 +4,14 @@ answers, same past, and it takes new writes.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +23,12 @@ from typer.testing import CliRunner
 
 from memagent import Agent
 from memagent.core.crash_points import CRASH_POINTS
-from memagent.core.errors import MemAgentError
+from memagent.core.errors import MemAgentError, StoreCorrupt, StoreError
+from memagent.core.records import Scope
+from memagent.core.snapshot import StatsDelta
+from memagent.journal.rows import first_chain, next_chain, payload_digest, scope_digest, scope_key
+from memagent.journal.sqlite.journal import SqlJournal
+from memagent.testing.journal_kit import read_all
 
 OLDER = Path(__file__).parent / "older"
 VERSIONS = sorted(path.name for path in OLDER.iterdir())
@@ -113,3 +121,34 @@ def test_a_changed_byte_is_not_read_in_silence(store: Path) -> None:
         pytest.raises(MemAgentError, match="cut short or altered"),
     ):
         agent.memory.import_(store / "export.jsonl")
+
+
+@pytest.mark.parametrize("newer", ["format", "kind", "field"])
+def test_a_newer_store_is_called_newer_and_not_corrupt(tmp_path: Path, newer: str) -> None:
+    path, scope = tmp_path / "j.db", Scope(user_id="ann")
+    with SqlJournal(path) as journal:
+        asyncio.run(journal.append(scope, StatsDelta(), expect=0))
+    with closing(sqlite3.connect(path)) as database:
+        if newer == "format":
+            database.execute("UPDATE meta SET value = 'memagent-journal/2'")
+        else:
+            (salt, body) = database.execute("SELECT salt, body FROM payloads").fetchone()
+            entry = json.loads(body) | ({"kind": "dream"} if newer == "kind" else {"mood": 1})
+            body = json.dumps(entry).encode()
+            digest = payload_digest(salt, body)
+            kind, at = database.execute("SELECT kind, recorded_us FROM journal").fetchone()
+            first = first_chain(scope_digest(scope_key(scope)))
+            chain = next_chain(first, seq=1, kind=kind, recorded_us=at, digest=digest)
+            database.execute("UPDATE payloads SET body = ?", (body,))
+            database.execute("UPDATE journal SET payload_digest = ?, chain = ?", (digest, chain))
+            database.execute("UPDATE scopes SET chain = ?", (chain,))
+        database.commit()
+    path.with_name("j.db.tips").unlink()
+
+    def read() -> None:
+        with SqlJournal(path, read_only=True) as journal:
+            asyncio.run(read_all(journal, scope))
+
+    with pytest.raises(StoreError, match="was written by a newer memagent") as refused:
+        read()
+    assert not isinstance(refused.value, StoreCorrupt)

@@ -32,11 +32,11 @@ from memagent.core.errors import (
 )
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
-from memagent.journal.migrations.schema import SEEN
 from memagent.journal.postgres.engine import connect, without_password
 from memagent.journal.postgres.journal import PostgresJournal
 from memagent.journal.revision import SCHEMA_REVISION, VERSION_TABLE
 from memagent.journal.rows import scope_digest, scope_key
+from memagent.journal.schema import SEEN
 from memagent.plugins import load
 from memagent.testing.journal_kit import every_kind, read_all
 

@@ -148,8 +148,7 @@ async def erase(
             receipt = await memory.erase(full_id, keep_turns=keep_turns)
     figures = receipt.model_dump(mode="json", exclude={"places"})
     figures["searched"] = "\n".join(
-        f"{place.name}: {place.size_bytes} bytes, {place.found_before} found before, "
-        f"{place.found_after} after"
+        f"{place.name}: {place.size_bytes} bytes, {place.found_after} found after it"
         for place in receipt.places
     )
     verdict = line(("gone" if receipt.gone else "something is left", "bold"))

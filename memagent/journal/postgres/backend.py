@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import Engine, create_engine
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import NullPool
 
 from memagent.core.errors import InputError, StoreError
 from memagent.journal.backend import (
@@ -33,10 +31,10 @@ from memagent.journal.backend import (
     Tip,
     oldest_kept,
 )
-from memagent.journal.migrations.making import begin_with
 from memagent.journal.postgres import engine as postgres_engine
 from memagent.journal.postgres.pool import OPEN_POOLS, PostgresReaders, last_result, naming
 from memagent.journal.proof.tips import Noted, TipBook, ends_of
+from memagent.journal.revision import SCHEMA_LOCK
 from memagent.journal.rows import ScopeKey, first_chain, scope_digest
 from memagent.journal.statements import ERASURE_KEY, POSTGRES, Statements
 
@@ -45,8 +43,6 @@ Scrub: TypeAlias = Literal["vacuum", "rewrite"]
 it.
 """
 
-# Held while the schema is made or migrated.
-SCHEMA_LOCK: Final = 0x6D656D6167656E74
 _WORDS: Final = "payloads, idempotency, scopes"
 _WAIT_FOR_CONNECTION_S: Final = 10.0
 _PRUNED_AT_ONCE: Final = 500
@@ -65,6 +61,7 @@ class PostgresBackend:
     key: bytes | None = field(default=None, compare=False, repr=False)
     sql: Statements = field(default=POSTGRES, init=False, compare=False, repr=False)
     page_rows = 128
+    begin_schema = f"BEGIN; SELECT pg_advisory_xact_lock({SCHEMA_LOCK})"
     table_names = (
         "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
         "WHERE nspname = current_schema() AND relkind IN ('r', 'p')"
@@ -97,10 +94,6 @@ class PostgresBackend:
         """The driver's errors and the pool's."""
         return (self.driver_error, SQLAlchemyError)
 
-    def guard(self) -> AbstractContextManager[None]:
-        """Guard nothing: a forked child never touches its parent's connections."""
-        return nullcontext()
-
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
         """Translate an error of the driver or the pool."""
         return postgres_engine.store_error(exc, self.name, doing)
@@ -112,21 +105,6 @@ class PostgresBackend:
     def schema_connection(self) -> Any:
         """Open a connection; see `connect`."""
         return self.connect()
-
-    def writing_engine(self) -> Engine:
-        """Make an engine of one connection at a time.
-
-        A transaction waits for another process that makes or migrates the schema.
-        """
-        engine = create_engine(
-            "postgresql+psycopg://",
-            creator=self.connect,
-            poolclass=NullPool,
-            use_native_hstore=False,
-        )
-
-        begin_with(engine, f"BEGIN; SELECT pg_advisory_xact_lock({SCHEMA_LOCK})")
-        return engine
 
     def connect(self) -> Any:
         """Open a connection; see `postgres_engine.connect`."""

@@ -1,7 +1,7 @@
 """Searching the files of a store for bytes, from a process of its own.
 
 A database file must not be opened and closed by other means in a process that has it
-open: that would drop SQLite's locks. So a child reads the files.
+open: that would drop SQLite's locks. So a child reads the files (`file_scan`).
 """
 
 from __future__ import annotations
@@ -14,28 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from memagent.core.errors import StoreError
+import numpy as np
 
-_TIMEOUT_S: Final = 600
-_CHILD: Final = """
-import base64, json, sys
-asked = json.load(sys.stdin)
-needles = [base64.b64decode(text) for text in asked["needles"]]
-longest, told = max(map(len, needles), default=1), {}
-for name in asked["files"]:
-    found, size, tail = set(), 0, b""
-    try:
-        with open(name, "rb") as file:
-            while piece := file.read(1 << 24):
-                size += len(piece)
-                data = tail + piece
-                found |= {at for at, needle in enumerate(needles) if needle in data}
-                tail = data[-longest:]
-    except FileNotFoundError:
-        continue
-    told[name] = [size, len(found)]
-json.dump(told, sys.stdout)
-"""
+from memagent.core.errors import StoreError
+from memagent.journal.proof import file_scan
+
+_TIMEOUT_S: Final = 600.0
 
 
 def files_of(path: Path) -> list[Path]:
@@ -51,21 +35,27 @@ def files_of(path: Path) -> list[Path]:
 def count_in_files(files: Sequence[Path], needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
     """Return (size in bytes, number of needles in it) of each file, by its name.
 
-    Raises `StoreError` when the files cannot be read.
+    Needles have at least eight bytes. Raises `StoreError` when the files cannot be read,
+    or not in time.
     """
-    asked = {
+    task = {
         "files": [str(file) for file in files],
         "needles": [base64.b64encode(needle).decode() for needle in needles],
+        "packages": str(Path(np.__file__).parents[1]),
     }
-    child = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _CHILD],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
-    if child.returncode:
-        raise StoreError(f"the files could not be searched: {child.stderr.strip()[-200:]}")
-    told: dict[str, list[int]] = json.loads(child.stdout)
-    return {Path(name).name: (size, found) for name, (size, found) in told.items()}
+    try:
+        child = subprocess.run(
+            [sys.executable, "-I", "-S", file_scan.__file__],
+            input=json.dumps(task),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=True,
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise StoreError(f"the files could not be searched within {_TIMEOUT_S:g} seconds") from exc
+    except (OSError, subprocess.CalledProcessError) as exc:
+        told = str(getattr(exc, "stderr", None) or exc).strip()[-200:]
+        raise StoreError(f"the files could not be searched: {told}") from exc
+    answers: dict[str, list[int]] = json.loads(child.stdout)
+    return {Path(name).name: (size, found) for name, (size, found) in answers.items()}

@@ -4,9 +4,12 @@ SQLite drops a damaged write-ahead log without a word, and whoever may write a d
 can write its hash chain anew. So the writer notes after each commit where every log
 ended: a record has the scope's digest, the sequence, the chain hash there, and a MAC
 over them. A chain hash stands for all rows before it; with a key, which lies outside of
-the store, nobody else can write a record. The surprise: records are not synced one by
-one. After a power cut the file may lag behind the store, which only weakens the check;
-it is never ahead, for it is written after the commit.
+the store, nobody else can write a record. Where one process writes, a keyed record's MAC
+also covers the one before, so that none can be taken out; and a log is compared with its
+note before it grows, so that nobody's forgery is signed. The surprise: records are not
+synced one by one, but for the first of a log in a chain. After a power cut the file may
+lag behind the store, which only weakens the check; it is never ahead, for it is written
+after the commit.
 
 Whoever can put back an older store together with its older tips is not found out: keep
 the file where they cannot write.
@@ -17,20 +20,27 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from memagent.core.errors import ConfigError, StoreReadOnly
+from memagent.core.errors import ConfigError, StoreCorrupt, StoreReadOnly
 from memagent.journal.backend import Tip
 from memagent.journal.rows import ScopeKey, scope_digest
 
-_HEADS: Final = {False: b"memagent-tips/1 plain\n\n", True: b"memagent-tips/1 keyed\n\n"}
+_PLAIN: Final = b"memagent-tips/1 plain\n\n"
+_SIGNED: Final = b"memagent-tips/1 keyed\n\n"
+"""Records signed one by one: those of several processes, and of older releases."""
+_CHAINED: Final = b"memagent-tips/2 keyed\n\n"
+_NEWER: Final = b"memagent-tips/"
 _HEAD_BYTES: Final = 23
 _BODY_BYTES: Final = 72
 _RECORD_BYTES: Final = 104
-_LONG_BYTES: Final = 16 * 1024 * 1024
+_MAC_BYTES: Final = 32
+_NEXT: Final = b"memagent/tip/2/"
+_FIRST: Final = bytes(_MAC_BYTES)
+_LONG_BYTES: Final = 1024 * 1024
 _LAST_READ: Final = 64
 
 
@@ -70,6 +80,10 @@ class TipBook:
         self._fd: int | None = None
         self._size = 0
         self._long = _LONG_BYTES
+        self._head = _PLAIN if key is None else _SIGNED if shared else _CHAINED
+        # MAC of the last record, and the ends as noted, of a chained file that is open.
+        self._before = _FIRST
+        self._latest: dict[str, Noted] = {}
 
     @property
     def keyed(self) -> bool:
@@ -81,27 +95,75 @@ class TipBook:
     def open(self, known: Iterable[Noted]) -> None:
         """Open the file for appending; make it of the ends in `known` if there is none.
 
-        Raises `ConfigError` when it was begun with another choice of key.
+        Raises `ConfigError` when it was begun with another choice of key, and
+        `StoreCorrupt` for a keyed file that is damaged, or missing though the store has
+        logs: whatever stands there now would be signed.
         """
+        ends = list(known)
         if not self.path.exists():
-            self.rewrite(known)
-        with self.path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        if head != _HEADS[self._key is not None]:
-            raise ConfigError(
-                f"{self.path} was begun {'without' if self._key else 'with'} a key: "
-                + (
-                    "run  memagent doctor --seal  to begin it anew with the key"
-                    if self._key
-                    else "name the file of the key as `key_file` of the store's settings"
+            if ends and self._head == _CHAINED:
+                raise StoreCorrupt(
+                    f"{self.path} is missing, though the store has a key; put it back, or run  "
+                    "memagent doctor --seal  to sign the logs as they stand now"
                 )
-            )
+            self.rewrite(ends)
+        self._check_head()
+        if self._head == _CHAINED:
+            self._take_chain()
         self.close()
         self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
         size = os.fstat(self._fd).st_size
         self._size = size - (size - _HEAD_BYTES) % _RECORD_BYTES
         if self._size != size:  # a record that a crash cut off
             os.ftruncate(self._fd, self._size)
+
+    def _check_head(self) -> None:
+        with self.path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if head == self._head or (head == _SIGNED and self._head == _CHAINED):
+            return
+        if head.startswith(_NEWER) and head not in (_PLAIN, _SIGNED, _CHAINED):
+            raise ConfigError(f"{self.path} was begun by a newer memagent: install that version")
+        raise ConfigError(
+            f"{self.path} was begun {'without' if self._key else 'with'} a key: "
+            + (
+                "run  memagent doctor --seal  to begin it anew with the key"
+                if self._key
+                else "name the file of the key as `key_file` of the store's settings"
+            )
+        )
+
+    def _take_chain(self) -> None:
+        """Read a chained file; write one of an older release anew as a chain.
+
+        What a power cut left at its end is taken away; the rest has to be sound.
+        """
+        content = self.path.read_bytes()
+        records = self._records(content)
+        written = len(records)
+        while records and records[-1] is None:
+            records.pop()
+        if None in records or (written and not records):
+            raise StoreCorrupt(
+                f"records of {self.path} are damaged, were taken out, or are not signed by the "
+                "key; put an undamaged file back, or run  memagent doctor --seal  to sign the "
+                "logs as they stand now"
+            )
+        self._latest = _highest(records)
+        size = _HEAD_BYTES + len(records) * _RECORD_BYTES
+        if content[:_HEAD_BYTES] != self._head:
+            self.rewrite(self._latest.values())
+        elif size < len(content):
+            os.truncate(self.path, size)
+        if content[:_HEAD_BYTES] == self._head:
+            self._before = content[size - _MAC_BYTES : size] if records else _FIRST
+
+    def noted(self, digest: str) -> Noted | None:
+        """Return the noted end of a log that must be so before it grows; None if there is none.
+
+        Only a chained file knows it.
+        """
+        return self._latest.get(digest)
 
     def note(self, tips: Mapping[ScopeKey, Tip]) -> None:
         """Append the ends that a commit left; a failure leaves the file behind the store."""
@@ -110,15 +172,39 @@ class TipBook:
         if self._shared and self._replaced():
             with suppress(OSError, ConfigError):
                 self.open(())
-        noted = (Noted(scope_digest(key), tip.head, tip.chain) for key, tip in tips.items())
-        with suppress(OSError):
-            self._size += os.write(self._fd, b"".join(map(self._record, noted)))
+        ends = [Noted(scope_digest(key), tip.head, tip.chain) for key, tip in tips.items()]
+        self._append(ends)
         if self._size > self._long and not self._shared:
             latest, _ = self.read()
             self.close()
             self.rewrite(latest.values())
             self._long = max(_LONG_BYTES, 2 * self.path.stat().st_size)
             self.open(())
+
+    def _append(self, ends: Sequence[Noted]) -> None:
+        assert self._fd is not None
+        chained = self._head == _CHAINED
+        before, records = self._before, list[bytes]()
+        for noted in ends:
+            records.append(self._record(noted, before))
+            before = records[-1][-_MAC_BYTES:]
+        data, written = b"".join(records), 0
+        with suppress(OSError):
+            written = os.write(self._fd, data)
+            if 0 < written < len(data):  # a full disk: the rest, or nothing of the last record
+                with suppress(OSError):
+                    written += os.write(self._fd, data[written:])
+        whole = written // _RECORD_BYTES
+        if written % _RECORD_BYTES and not self._shared:
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._size + whole * _RECORD_BYTES)
+        self._size += whole * _RECORD_BYTES
+        if chained:
+            if any(noted.digest not in self._latest for noted in ends):
+                # A log without a note could not be told from one that somebody put there.
+                os.fsync(self._fd)
+            self._latest |= {noted.digest: noted for noted in ends}
+            self._before = records[whole - 1][-_MAC_BYTES:] if whole else self._before
 
     def _replaced(self) -> bool:
         """Tell whether another process wrote the file anew; one that is gone stays gone."""
@@ -132,12 +218,16 @@ class TipBook:
         fresh = self.path.with_name(f"{self.path.name}.new")
         try:
             with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(_HEADS[self._key is not None])
+                file.write(self._head)
+                before = _FIRST
                 for noted in ends:
-                    file.write(self._record(noted))
+                    record = self._record(noted, before)
+                    file.write(record)
+                    before = record[-_MAC_BYTES:]
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self.path)
+            self._before = before
         except OSError as exc:
             raise StoreReadOnly(f"cannot write {self.path}: {exc.strerror}") from exc
 
@@ -154,28 +244,42 @@ class TipBook:
     def last(self) -> Noted | None:
         """Return the last sound record; None when there is none."""
         with suppress(OSError), self.path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
+            head, size = file.read(_HEAD_BYTES), file.seek(0, os.SEEK_END)
             count = max(0, size - _HEAD_BYTES) // _RECORD_BYTES
-            for at in range(count - 1, max(-1, count - 1 - _LAST_READ), -1):
-                file.seek(_HEAD_BYTES + at * _RECORD_BYTES)
-                noted = self._read(file.read(_RECORD_BYTES))
-                if noted is not None:
-                    return noted
+            first = max(0, count - 1 - _LAST_READ)
+            file.seek(_HEAD_BYTES + first * _RECORD_BYTES)
+            # One more than is looked at: each record of a chain needs the one before it.
+            records = self._records(head + file.read(), first=first)[1 if first else 0 :]
+            return next((noted for noted in reversed(records) if noted is not None), None)
         return None
 
     def read(self) -> tuple[dict[str, Noted], int]:
         """Return the highest end of each scope, by digest, and the number of bad records."""
-        latest: dict[str, Noted] = {}
-        bad = 0
-        with self.path.open("rb") as file:
-            bad += file.read(_HEAD_BYTES) != _HEADS[self._key is not None]
-            while len(record := file.read(_RECORD_BYTES)) == _RECORD_BYTES:
-                noted = self._read(record)
-                if noted is None:
-                    bad += 1
-                elif noted.digest not in latest or latest[noted.digest].seq <= noted.seq:
-                    latest[noted.digest] = noted
-        return latest, bad + bool(record)
+        content = self.path.read_bytes()
+        records = self._records(content)
+        known = (self._head,) if self._head != _CHAINED else (_CHAINED, _SIGNED)
+        odd = bool((len(content) - _HEAD_BYTES) % _RECORD_BYTES)
+        return _highest(records), records.count(None) + odd + (content[:_HEAD_BYTES] not in known)
+
+    def _records(self, content: bytes, *, first: int = 0) -> list[Noted | None]:
+        """Return the whole records after a head, None for each bad one.
+
+        The first of them is bad in a chain unless it is the `first` of the file. Where a
+        short write of another process left a piece, reading goes on behind it.
+        """
+        chained = content[:_HEAD_BYTES] == _CHAINED
+        odd = (len(content) - _HEAD_BYTES) % _RECORD_BYTES if not chained else 0
+        before, at = (_FIRST if not first else b""), _HEAD_BYTES
+        records: list[Noted | None] = []
+        while at + _RECORD_BYTES <= len(content):
+            record = content[at : at + _RECORD_BYTES]
+            noted = self._read(record, before if chained else None)
+            if noted is None and odd and self._read(content[at + odd : at + odd + _RECORD_BYTES]):
+                at, odd = at + odd, 0
+                continue
+            records.append(noted)
+            before, at = record[-_MAC_BYTES:], at + _RECORD_BYTES
+        return records
 
     def sound(self) -> tuple[list[Noted], list[str]]:
         """Return the highest end of each scope, and what is wrong with the file."""
@@ -183,21 +287,31 @@ class TipBook:
         wrong = f"{bad} records of {self.path} are damaged or not signed by the key"
         return list(latest.values()), [wrong] if bad else []
 
-    def _record(self, noted: Noted) -> bytes:
+    def _record(self, noted: Noted, before: bytes) -> bytes:
         body = bytes.fromhex(noted.digest) + noted.seq.to_bytes(8, "big") + bytes(noted.chain)
-        return body + self._mac(body)
+        return body + self._mac(body, before if self._head == _CHAINED else None)
 
-    def _read(self, record: bytes) -> Noted | None:
+    def _read(self, record: bytes, before: bytes | None = None) -> Noted | None:
         body, mac = record[:_BODY_BYTES], record[_BODY_BYTES:]
-        if not hmac.compare_digest(mac, self._mac(body)):
+        if not hmac.compare_digest(mac, self._mac(body, before)):
             return None
         return Noted(body[:32].hex(), int.from_bytes(body[32:40], "big"), body[40:])
 
-    def _mac(self, body: bytes) -> bytes:
-        message = b"memagent/tip/1/" + body
+    def _mac(self, body: bytes, before: bytes | None) -> bytes:
+        """Sign a record; in a chain with the MAC of the one `before` it."""
+        message = b"memagent/tip/1/" + body if before is None else _NEXT + before + body
         if self._key is None:
             return hashlib.sha256(message).digest()
         return hmac.digest(self._key, message, "sha256")
+
+
+def _highest(records: Iterable[Noted | None]) -> dict[str, Noted]:
+    latest: dict[str, Noted] = {}
+    for noted in records:
+        known = None if noted is None else latest.get(noted.digest)
+        if noted is not None and (known is None or known.seq <= noted.seq):
+            latest[noted.digest] = noted
+    return latest
 
 
 def read_key(path: Path) -> bytes:

@@ -12,23 +12,20 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from memagent.core.errors import InputError, StoreError
 from memagent.journal.backend import COUNT_RESPONSES, DriverCursor, Tip, corrupt, oldest_kept
+from memagent.journal.proof.audit import compare_noted
 from memagent.journal.proof.tips import TipBook, ends_of
 from memagent.journal.rows import ScopeKey, scope_digest
 from memagent.journal.sqlite import engine as sqlite_engine
 from memagent.journal.sqlite.engine import Synchronous
-from memagent.journal.sqlite.fork_gate import FORK_GATE
 from memagent.journal.statements import SQLITE, Statements
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
 
 _MAX_HEADS: Final = 65_536
 _PRUNED_AT_ONCE: Final = 1_000
@@ -58,6 +55,7 @@ class SqliteBackend:
     read_errors: tuple[type[Exception], ...] = field(
         default=(sqlite3.Error,), compare=False, repr=False
     )
+    begin_schema = "BEGIN IMMEDIATE"
     table_names = (
         "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_'"
     )
@@ -75,10 +73,6 @@ class SqliteBackend:
         """The path."""
         return str(self.path)
 
-    def guard(self) -> AbstractContextManager[None]:
-        """Keep forks out while a thread is inside SQLite."""
-        return FORK_GATE.inside()
-
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
         """Translate an error of SQLite."""
         return sqlite_engine.store_error(exc, self.path, doing)
@@ -91,10 +85,6 @@ class SqliteBackend:
         """Open a connection that may write, and has not made the file durable yet."""
         return sqlite_engine.connect_for_writing(self.path)
 
-    def writing_engine(self) -> Engine:
-        """Make an engine; see `sqlite_engine.writing_engine`."""
-        return sqlite_engine.writing_engine(self.path)
-
     def connect(self) -> sqlite3.Connection:
         """Open the writing connection, durable as asked."""
         connection = sqlite_engine.connect_for_writing(self.path)
@@ -104,12 +94,35 @@ class SqliteBackend:
     def begin(
         self,
         cursor: DriverCursor,
-        scopes: Collection[ScopeKey],  # noqa: ARG002  # interface
+        scopes: Collection[ScopeKey],
         known: Mapping[ScopeKey, Tip],
     ) -> Mapping[ScopeKey, Tip]:
-        """Take SQLite's write lock; what is remembered is still so."""
+        """Take SQLite's write lock; what is remembered is still so.
+
+        With a key, a log that nothing is remembered of has to go on from its noted end:
+        what else stands there would be signed. Raises `StoreCorrupt`.
+        """
         cursor.execute("BEGIN IMMEDIATE")
+        if self.key is not None:
+            for scope in scopes:
+                if scope not in known:
+                    self._compare(cursor, scope_digest(scope))
         return known
+
+    def _compare(self, connection: Any, digest: str) -> None:
+        """Refuse a log that its note does not know, or that differs from it."""
+        noted = self.book.noted(digest)
+        if noted is None:
+            row = connection.execute(SQLITE.head, (digest,)).fetchone()
+            wrong = ["a log that was never noted appeared"] if row and row[0] else []
+        else:
+            wrong = compare_noted(connection, noted)
+        if wrong:
+            raise corrupt(
+                self.path,
+                f"{wrong[0]}, as {self.book.path} shows (to sign it as it stands now, run  "
+                "memagent doctor --seal)",
+            )
 
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
@@ -175,10 +188,7 @@ class SqliteBackend:
     def prune_responses(self, before_us: int, most: int) -> int:
         """Delete a thousand rows at a time, so that the writer never waits long."""
         total = 0
-        with (
-            FORK_GATE.inside(),
-            closing(sqlite_engine.connect_for_writing(self.path)) as connection,
-        ):
+        with closing(sqlite_engine.connect_for_writing(self.path)) as connection:
             counts = dict(connection.execute(COUNT_RESPONSES).fetchall())
             limit_us = oldest_kept(counts, before_us=before_us, most=most)
             while True:
@@ -189,10 +199,7 @@ class SqliteBackend:
 
     def drop_response(self, digest: str, key: str) -> bool:
         """Delete one response."""
-        with (
-            FORK_GATE.inside(),
-            closing(sqlite_engine.connect_for_writing(self.path)) as connection,
-        ):
+        with closing(sqlite_engine.connect_for_writing(self.path)) as connection:
             return connection.execute(_DROP, (digest, key)).rowcount > 0
 
     def readers(self) -> SqliteReaders:
@@ -212,7 +219,7 @@ class SqliteReaders:
 
         Statements name the scope that they read, and nothing else keeps scopes apart.
         """
-        with FORK_GATE.inside(), self._pool.lend() as connection:
+        with self._pool.lend() as connection:
             yield connection
 
     def heads(self) -> WatchedHeads:
@@ -242,7 +249,7 @@ class WatchedHeads:
 
         Raises `sqlite3.Error`.
         """
-        with FORK_GATE.inside(), self._lock:
+        with self._lock:
             if self._watch is None:
                 self._watch = sqlite_engine.connect_for_reading(self._path)
             (version,) = self._watch.execute("PRAGMA data_version").fetchone()
@@ -257,7 +264,7 @@ class WatchedHeads:
 
     def close(self) -> None:
         """Close the connection."""
-        with FORK_GATE.inside(), self._lock:
+        with self._lock:
             if self._watch is not None:
                 self._watch.close()
                 self._watch = None

@@ -105,8 +105,7 @@ def restore_store(
             fresh = new.with_name(f"{new.name}.restored")
             fresh.unlink(missing_ok=True)
             _copy(old, fresh)
-            for ending in _BESIDE:
-                new.with_name(f"{new.name}{ending}").unlink(missing_ok=True)
+            _settle(new)
             fresh.replace(new)
         _note(path, seal)
     finally:
@@ -117,6 +116,18 @@ def restore_store(
 def service_file(path: Path) -> Path:
     """Return the file of the service's own database beside a store."""
     return path.with_name(f"{path.stem}.service.db")
+
+
+def _settle(path: Path) -> None:
+    """Leave nothing beside a database that is about to be replaced.
+
+    Its write-ahead log goes into it first: whatever stops the replacement then, the old
+    store stands whole. Only of a file that SQLite cannot read is the log deleted.
+    """
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as old:
+        old.execute("PRAGMA journal_mode = DELETE")
+    for ending in _BESIDE:
+        path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -14,12 +14,14 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import sys
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
+from weakref import WeakSet
 
 from memagent.core.errors import (
     ConfigError,
@@ -30,9 +32,6 @@ from memagent.core.errors import (
     StoreUnavailable,
 )
 from memagent.journal.backend import ADVICE
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
 
 Synchronous: TypeAlias = Literal["FULL", "EXTRA", "NORMAL", "OFF"]
 """The durability of a commit: FULL and EXTRA survive a power cut, NORMAL and OFF only the
@@ -84,6 +83,12 @@ def _uri(path: Path, mode: Literal["ro", "rw"], *, immutable: bool = False) -> s
 
 
 def _connect(uri: str) -> sqlite3.Connection:
+    if _forked:
+        raise StoreError(
+            "a store was open in the process that this one was forked from, and SQLite may "
+            "hang or damage files after that: open stores after the fork, or start the "
+            "process anew (multiprocessing: the method 'spawn' or 'forkserver')"
+        )
     return sqlite3.connect(
         uri,
         uri=True,
@@ -142,20 +147,6 @@ def connect_for_writing(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def writing_engine(path: Path) -> Engine:
-    """Make an engine for making and migrating the schema; its transactions begin IMMEDIATE."""
-    from sqlalchemy import create_engine
-    from sqlalchemy.pool import NullPool
-
-    from memagent.journal.migrations.making import begin_with
-
-    engine = create_engine(
-        "sqlite://", creator=lambda: connect_for_writing(path), poolclass=NullPool
-    )
-    begin_with(engine, "BEGIN IMMEDIATE")
-    return engine
-
-
 def make_durable(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
     """Put a database of ours, and only of ours, into WAL mode and set what a commit waits for."""
     connection.execute("PRAGMA journal_mode = WAL")
@@ -183,6 +174,21 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
     return connection
 
 
+_POOLS: Final[WeakSet[ReadPool]] = WeakSet()
+"""The pools that are open: each open store has one."""
+_forked = False
+"""Whether a store was open when this process was forked."""
+
+
+def _after_fork() -> None:
+    global _forked  # a fact about the process
+    _forked = _forked or bool(_POOLS)
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 class ReadPool:
     """Read-only connections that stay out of transactions; each is lent to one thread.
 
@@ -193,6 +199,7 @@ class ReadPool:
         self._path = path
         self._free: deque[sqlite3.Connection] = deque()
         self._closed = False
+        _POOLS.add(self)
 
     @contextmanager
     def lend(self) -> Generator[sqlite3.Connection]:
@@ -214,6 +221,7 @@ class ReadPool:
     def close(self) -> None:
         """Close the connections; one that is lent is closed when it comes back."""
         self._closed = True
+        _POOLS.discard(self)
         while self._free:
             self._free.pop().close()
 

@@ -6,13 +6,14 @@ processes read it.
 One process writes (`StoreLocked` for a second one) and in it one thread
 (`journal_writer`); any number read. Opening repairs whatever a crash left: SQLite drops
 the half-written group, an unfinished migration or erasure is done again. The surprise:
-opening the same path twice in one process is fine and shares the writer, while a forked
-child has to open it anew.
+opening the same path twice in one process is fine and shares the writer, while a child
+that is forked meanwhile can open no store.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from memagent.core.errors import ConfigError, StoreError
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.file_lock import FileLock
 from memagent.journal.proof.audit import compare_tips
+from memagent.journal.proof.file_search import count_in_files, files_of
 from memagent.journal.proof.tips import NO_SEAL, Seal, ends_of
 from memagent.journal.rows import system_clock
 from memagent.journal.sqlite.backend import SqliteBackend
@@ -89,6 +91,10 @@ class SqlJournal(DatabaseJournal):
                 f"{path} is open in this process with synchronous={known.synchronous!r}, not "
                 f"{synchronous!r}; use the same"
             )
+
+    def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
+        """Return (size in bytes, number of needles in it) of each file of the store. Blocks."""
+        return count_in_files(files_of(self.path), needles)
 
     def compare_tips(self) -> list[str]:
         """Return where the store and the noted ends of its logs disagree; blocks.

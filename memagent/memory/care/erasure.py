@@ -1,9 +1,10 @@
 """Erasing one memory or one session, beyond recovery, with a receipt that was checked.
 
 The journal's entries are rewritten in place without the words; their headers and the
-chain stay, so the audit still proves the order of things. Before and after, every file
-of the store is searched for the erased texts and for the bytes of their vectors, so a
-receipt says what was there and what is left.
+chain stay, so the audit still proves the order of things. Forks that were stored as
+memories of the same user lose the same. Afterwards every file of the store is searched for
+the erased texts and for the bytes of their vectors, so a receipt says what is left; a
+search that fails is noted in it and undoes nothing.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Literal
 
 from memagent.core.crash_points import reach
-from memagent.core.errors import MemoryNotFound
+from memagent.core.errors import MemAgentError, MemoryNotFound
 from memagent.core.long_work import aside, free, let_go
 from memagent.core.reports import ErasureReceipt, Place
 from memagent.core.snapshot import Entry, JournalRow
 from memagent.memory.bank import MemoryBank
-from memagent.memory.care.redaction import Erasure, of_item, of_session, rewritten
+from memagent.memory.care.redaction import Erasure, joined, of_item, of_session, rewritten
+from memagent.protocols import SearchesFiles
 from memagent.search.arena import NO_ROW
 from memagent.search.projection import index_texts
 from memagent.state.fold import EMPTY_STATE, BankState, apply, folded
@@ -65,7 +68,59 @@ async def erase_session(bank: MemoryBank, session_id: str) -> ErasureReceipt:
 async def _erased(
     bank: MemoryBank, chosen: _Choice, *, what: Literal["memory", "session"], name: str
 ) -> ErasureReceipt:
+    """Erase from stored forks, then from the memory itself, and search the files at the end.
+
+    Whoever asks again after a failure in between finds the memory itself as it was.
+    """
     await bank.refresh()
+    own = await _chosen(bank, chosen)
+    needles = set(await aside(_needles, bank, own))
+    others = await _of_same_user(bank)
+
+    def in_copy(state: BankState, rows: Sequence[JournalRow]) -> Erasure:
+        return joined(state, rows, chosen(state, rows), own)
+
+    rewrites = copies = 0
+    for other in others:
+        if not _is_copy(bank.state, await other.sync(), own):
+            continue
+        await other.refresh()
+        needles.update(await aside(_needles, other, await _chosen(other, in_copy)))
+        rewrites += (await _rewritten(other, in_copy, what))[1]
+        copies += 1
+    reach("redact.planned")
+    erasure, changed, at = await _rewritten(bank, chosen, what)
+    reach("redact.written")
+    await bank.settle()
+    sought = sorted(needles)[:: 1 + len(needles) // _MOST_NEEDLES]
+    places, unproven = await asyncio.to_thread(searched, bank.log.journal, sought)
+    left = [await aside(_still_named, await each.sync(), erasure) for each in (bank, *others)]
+    return ErasureReceipt(
+        what=what,
+        name_digest=hashlib.sha256(name.encode()).hexdigest(),
+        items=len(erasure.items),
+        turns=len(erasure.turns),
+        nodes=len(erasure.nodes),
+        rewritten=rewrites + changed,
+        needles=len(sought),
+        places=places,
+        left_in=tuple(sorted({item_id for ids in left for item_id in ids})),
+        copies=copies,
+        scrubbed=not (bank.log.journal is not None and bank.log.journal.scrub_due),
+        unproven=unproven,
+        at=at,
+    )
+
+
+async def _chosen(bank: MemoryBank, chosen: _Choice) -> Erasure:
+    rows = [row async for row in bank.rows()]
+    erasure = await aside(chosen, bank.state, rows)
+    let_go(rows)
+    return erasure
+
+
+async def _rewritten(bank: MemoryBank, chosen: _Choice, what: str) -> tuple[Erasure, int, datetime]:
+    """Rewrite a journal; return what was erased, the number of entries, and the moment."""
     erasure, changes = Erasure(), dict[int, Entry]()
 
     def make(state: BankState, rows: Sequence[JournalRow]) -> Mapping[int, Entry]:
@@ -75,40 +130,50 @@ async def _erased(
         _replayed(rows, changes)
         return changes
 
-    rows = [row async for row in bank.rows()]
-    first = await aside(chosen, bank.state, rows)
-    let_go(rows)
-    del rows
-    needles = await aside(_needles, bank, first)
-    files = bank.log.journal
-    before = await asyncio.to_thread(files.search_files, needles) if files else {}
-    reach("redact.planned")
     row = await bank.log.redact(make, reason=what)
-    reach("redact.written")
-    await bank.settle()
-    after = await asyncio.to_thread(files.search_files, needles) if files else {}
-    state = bank.state
-    return ErasureReceipt(
-        what=what,
-        name_digest=hashlib.sha256(name.encode()).hexdigest(),
-        items=len(erasure.items),
-        turns=len(erasure.turns),
-        nodes=len(erasure.nodes),
-        rewritten=len(changes),
-        needles=len(needles),
-        places=tuple(
-            Place(
-                name=place,
-                size_bytes=size,
-                found_before=before.get(place, (0, 0))[1],
-                found_after=count,
-            )
-            for place, (size, count) in sorted(after.items())
-        ),
-        left_in=await aside(_still_named, state, erasure),
-        scrubbed=not (files and files.scrub_due),
-        at=row.recorded_at,
+    return erasure, len(changes), row.recorded_at
+
+
+async def _of_same_user(bank: MemoryBank) -> list[MemoryBank]:
+    """Return the other memories of the user in the same journal; forks are among them."""
+    if bank.log.journal is None:
+        return []
+    return [
+        MemoryBank(embedder=bank.embedder, scope=scope, journal=bank.log.journal)
+        for scope in await bank.log.journal.scopes()
+        if scope.user_id == bank.scope.user_id and scope != bank.scope
+    ]
+
+
+def _is_copy(own: BankState, other: BankState, erasure: Erasure) -> bool:
+    """Tell whether a memory has an erased item or session with the same content.
+
+    Ids alone do not tell: two runs may both have a session of one name.
+    """
+    return any(
+        {version.text for version in own.versions(name)}
+        & {version.text for version in other.versions(name)}
+        for name in erasure.items
+    ) or any(
+        (turn := own.turn(name)) is not None and other.turn(name) == turn for name in erasure.turns
     )
+
+
+def searched(journal: object, needles: Sequence[bytes]) -> tuple[tuple[Place, ...], str | None]:
+    """Search the files of a journal; return what they hold, or why that cannot be told.
+
+    Nothing that goes wrong here undoes an erasure. Blocks.
+    """
+    if not needles or not isinstance(journal, SearchesFiles):
+        return (), None
+    try:
+        found = journal.search_files(needles)
+    except (MemAgentError, OSError) as exc:
+        return (), str(exc)
+    return tuple(
+        Place(name=name, size_bytes=size, found_after=count)
+        for name, (size, count) in sorted(found.items())
+    ), None
 
 
 def _still_named(state: BankState, erasure: Erasure) -> tuple[str, ...]:
@@ -143,7 +208,7 @@ def _needles(bank: MemoryBank, erasure: Erasure) -> list[bytes]:
             if len(needle) >= _SHORTEST_NEEDLE:
                 needles.add(needle)
     needles |= set(vector_bytes(bank, erasure.items))
-    return sorted(needles)[:_MOST_NEEDLES]
+    return sorted(needles)[:: 1 + len(needles) // _MOST_NEEDLES]
 
 
 def needles_of_all(bank: MemoryBank) -> list[bytes]:

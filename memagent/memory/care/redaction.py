@@ -3,7 +3,8 @@
 Pure. What is erased is a set of names (`Erasure`); `redacted` gives an entry without
 them, the same object where it names none. A memory goes with all its versions, the ops
 that made them, its node and the edges at it. A turn keeps its place, speaker and date,
-since other memories may cite it; its words go. The surprise: models repeat texts in
+since other memories may cite it; its words go. People and things that other memories name
+stay in the graph, whichever session named them first. The surprise: models repeat texts in
 reasons and in refused ops, so a commit that loses anything loses those altogether.
 """
 
@@ -81,6 +82,14 @@ def of_session(state: BankState, rows: Sequence[JournalRow], session_id: str) ->
             items |= {change.id for change in row.entry.changes}
     erasure = Erasure(items=frozenset(items), turns=turns, sessions=frozenset({session_id}))
     return _completed(state, rows, erasure)
+
+
+def joined(
+    state: BankState, rows: Sequence[JournalRow], first: Erasure, second: Erasure
+) -> Erasure:
+    """Return the erasure of what either of two names, in one memory."""
+    items, turns = first.items | second.items, first.turns | second.turns
+    return _completed(state, rows, Erasure(items, turns, first.sessions | second.sessions))
 
 
 def rewritten(rows: Iterable[JournalRow], erasure: Erasure) -> dict[int, Entry]:
@@ -177,7 +186,9 @@ def _turns(turns: tuple[Turn, ...], erasure: Erasure) -> tuple[Turn, ...]:
 
 def _commit(commit: Commit, erasure: Erasure) -> Entry:
     if commit.source.session_id in erasure.sessions:
-        return Redacted()
+        # The people and things that it was the first to name, where other memories name them.
+        named = tuple(node for node in commit.graph.nodes if node.id not in erasure.nodes)
+        return GraphDelta(nodes=named) if named else Redacted()
     kept = tuple(applied for applied in commit.ops if not _op_goes(applied, erasure))
     changes = tuple(change for change in commit.changes if change.id not in erasure.items)
     new = commit.model_copy(

@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table, create_engine, event, text
+from sqlalchemy import Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from memagent.core.errors import InputError, StoreError, StoreUnavailable
-from memagent.journal.migrations.making import begin_with
 from memagent.journal.postgres.backend import PostgresBackend
 from memagent.journal.postgres.pool import pooled_engine
 from memagent.journal.revision import SETTING
@@ -117,7 +116,7 @@ class PostgresTables:
 
     def prepare(self) -> None:
         """Create or migrate the tables; other processes wait meanwhile."""
-        prepare_tables(self._backend.writing_engine(), self._backend.name)
+        prepare_tables(self.engine, self._backend.name)
 
     @contextmanager
     def transaction(self, owners: Sequence[str], *, durable: bool) -> Generator[Connection]:
@@ -166,6 +165,14 @@ class PostgresTables:
     def close(self) -> None:
         """Close the connections; one in use closes when it comes back."""
         self.engine.dispose()
+
+
+def begin_with(engine: Engine, statement: str) -> None:
+    """Begin every transaction of an engine with a statement, since its driver begins none."""
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        connection.exec_driver_sql(statement)
 
 
 def _set_pragmas(connection: Any, _: object) -> None:

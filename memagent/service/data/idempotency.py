@@ -28,7 +28,7 @@ from memagent.core.errors import StoreUnavailable
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, JournalRow
 from memagent.journal.rows import IdempotencyKeyUsed
-from memagent.protocols import Journal
+from memagent.protocols import Journal, SearchesFiles
 from memagent.service.data.leases import Leases
 from memagent.service.data.response_cache import (
     CachedResponse,
@@ -110,8 +110,8 @@ class IdempotentJournal:
         return self.inner.scrub_due
 
     def search_files(self, needles: Sequence[bytes]) -> dict[str, tuple[int, int]]:
-        """Search the files of the journal."""
-        return self.inner.search_files(needles)
+        """Search the files of the journal; {} where it has none."""
+        return self.inner.search_files(needles) if isinstance(self.inner, SearchesFiles) else {}
 
     def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
         """Return the rows after a sequence."""

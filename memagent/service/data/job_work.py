@@ -9,7 +9,7 @@ journal when it is fetched.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -17,10 +17,10 @@ from typing import Any, Final
 from memagent.client.wire import Job, JobKind, JobState
 from memagent.core.long_work import aside
 from memagent.core.records import Scope
-from memagent.core.reports import IngestReport, Place
+from memagent.core.reports import IngestReport
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.rows import scope_digest, scope_key, system_clock
-from memagent.memory.care.erasure import needles_of_all
+from memagent.memory.care.erasure import needles_of_all, searched
 from memagent.memory.facade import Memory
 from memagent.service.banks import Banks
 from memagent.service.data import exports
@@ -172,15 +172,11 @@ class JobWork:
         user_id, began = scope.user_id, system_clock()
         receipt: list[dict[str, Any]] = []
         needles: set[bytes] = set()
-        before = Counter[str]()
 
         async def erase(erased: Scope, memory: Memory, _: int) -> None:
             state = await memory.bank.sync()
             counts = {"items": len(state.items), "sessions": len(state.sessions)}
-            sought = await aside(needles_of_all, memory.bank)
-            found = await asyncio.to_thread(self._journal.search_files, sought)
-            needles.update(sought)
-            before.update({name: count for name, (_, count) in found.items()})
+            needles.update(await aside(needles_of_all, memory.bank))
             await memory.reset(user_id=user_id)
             through = {"erased_through": memory.bank.state.seq}
             receipt.append({**erased.model_dump(), **counts, **through})
@@ -193,19 +189,15 @@ class JobWork:
             await asyncio.to_thread(self._table.scrub)
         await self._responses.forget(user_id)
         inner = self._journal.inner
-        after = await asyncio.to_thread(inner.search_files, sorted(needles)) if needles else {}
+        places, unproven = await asyncio.to_thread(searched, inner, sorted(needles))
         return {
             "user_id": user_id,
             "memories": receipt,
             "at": system_clock().isoformat(),
             "scrubbed": not (isinstance(inner, DatabaseJournal) and inner.scrub_due),
             "needles": len(needles),
-            "places": [
-                Place(
-                    name=name, size_bytes=size, found_before=before[name], found_after=count
-                ).model_dump()
-                for name, (size, count) in sorted(after.items())
-            ],
+            "places": [place.model_dump() for place in places],
+            "unproven": unproven,
         }
 
 

@@ -4,14 +4,13 @@ On PostgreSQL they lie beside the journal's, in the same schema, under names of 
 for a SQLite store they are a separate file. `service_responses` exists on PostgreSQL
 alone, where workers share their responses. It is the one table with text of users, so it
 stands behind row-level security like the journal's: a transaction names the users it is
-about (`owner_digest`). A new database is made from this metadata and stamped; Alembic is
-loaded only for one of another revision, as in the journal.
+about (`owner_digest`). A new database is made from this metadata and stamped
+with its revision.
 """
 
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Final
 
 from sqlalchemy import (
@@ -21,6 +20,7 @@ from sqlalchemy import (
     Engine,
     Integer,
     MetaData,
+    PrimaryKeyConstraint,
     String,
     Table,
     Text,
@@ -31,18 +31,22 @@ from sqlalchemy import (
 )
 
 from memagent.core.errors import StoreError
-from memagent.journal.migrations.schema import version_table
-from memagent.journal.revision import SETTING
+from memagent.journal.revision import NAMED, SCHEMA_LOCK
+from memagent.journal.schema import row_security
 
 REVISION: Final = "0001"
-"""The Alembic revision that this metadata describes."""
-KNOWN_REVISIONS: Final = ("0001",)
+"""The revision that this metadata describes."""
 VERSION_TABLE: Final = "service_version"
 
 metadata = MetaData()
 shared = MetaData()
 """Tables that only a database of many workers has."""
-version = version_table(VERSION_TABLE)
+version = Table(
+    VERSION_TABLE,
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)
 meta = Table(
     "service_meta", metadata, Column("key", String(64), primary_key=True), Column("value", Text)
 )
@@ -101,14 +105,9 @@ responses = Table(
 )
 """First responses to requests that wrote nothing, for a while."""
 
-_NAMED: Final = f"string_to_array(current_setting('{SETTING}', true), ',')"
 _DUE: Final = "until_us < CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint)"
-_SEEN: Final = f"owner = ANY ({_NAMED}) OR ('*' = ANY ({_NAMED}) AND {_DUE})"
-for _statement in (
-    "ALTER TABLE service_responses ENABLE ROW LEVEL SECURITY",
-    "ALTER TABLE service_responses FORCE ROW LEVEL SECURITY",
-    f"CREATE POLICY named_owners ON service_responses USING ({_SEEN})",
-):
+_SEEN: Final = f"owner = ANY ({NAMED}) OR ('*' = ANY ({NAMED}) AND {_DUE})"
+for _statement in row_security("service_responses", "named_owners", _SEEN):
     event.listen(shared, "after_create", DDL(_statement).execute_if(dialect="postgresql"))
 
 
@@ -118,27 +117,24 @@ def owner_digest(user_id: str) -> str:
 
 
 def prepare_tables(engine: Engine, place: str) -> None:
-    """Create or migrate the tables; the engine's transactions exclude other processes.
+    """Create the tables where there are none; other processes that do so wait.
 
     Raises `StoreError` for tables of a newer service.
     """
     with engine.begin() as connection:
-        if VERSION_TABLE not in inspect(connection).get_table_names():
-            metadata.create_all(connection)
-            if engine.dialect.name == "postgresql":
-                shared.create_all(connection)
-            version.create(connection)
+        server = engine.dialect.name == "postgresql"
+        if server:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({SCHEMA_LOCK})")
+        revision = None
+        if VERSION_TABLE in inspect(connection).get_table_names():
+            revision = connection.execute(select(version.c.version_num)).scalar()
+        if revision is None:
+            for tables in (version.metadata, metadata, *((shared,) if server else ())):
+                tables.create_all(connection)
             connection.execute(insert(version).values(version_num=REVISION))
-            return
-        revision = connection.execute(select(version.c.version_num)).scalar()
-        if revision == REVISION:
-            return
-        if revision is not None and revision not in KNOWN_REVISIONS:
+        elif revision != REVISION:
             raise StoreError(
                 f"the service's tables at {place} were made by a newer memagent (schema "
                 f"revision {revision}); this version knows revisions "
                 f"up to {REVISION}: install the newer version"
             )
-        from memagent.journal.migrations.upgrade import upgrade_to_head
-
-        upgrade_to_head(connection, Path(__file__).parent / "migrations")

@@ -19,7 +19,7 @@ from memagent.core.snapshot import Erased
 Say = Callable[[str], None]
 for _name in (
     "memagent.checkpoints.store memagent.embed.cached memagent.embed.hashing "
-    "memagent.embed.static memagent.journal.sqlite.journal memagent.journal.migrations.making "
+    "memagent.embed.static memagent.journal.sqlite.journal memagent.journal.schema "
     "memagent.journal.postgres.journal memagent.checkpoints.server"
 ).split():
     import_module(_name)

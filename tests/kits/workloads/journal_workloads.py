@@ -22,12 +22,11 @@ from postgres_kit import journal_at
 from memagent.core.errors import VersionConflict
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, Erased, StatsDelta
-from memagent.journal import embedding_cache
-from memagent.journal.migrations import upgrade
+from memagent.journal import embedding_cache, schema
 from memagent.journal.postgres import journal as postgres_journal
 from memagent.protocols import Vector
 
-PRELOADED = (embedding_cache, postgres_journal, upgrade)
+PRELOADED = (embedding_cache, postgres_journal, schema)
 """Loaded on demand elsewhere; loaded here so that a forked process does not spend its time
 on it.
 """

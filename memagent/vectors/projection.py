@@ -231,6 +231,7 @@ class IndexProjection:
             return
         checks = {item_id: row_check(row) for item_id, row in present.items()}
         total, count = sum(checks.values()), len(checks)
+        known: dict[str, int] = {}
         if before is not None:
             known = {item_id: self._checks.get(item_id, 0) for item_id in rows}
             total += int(before.digest, 16) - sum(known.values())

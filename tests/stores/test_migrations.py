@@ -15,6 +15,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from journal_kit import every_kind, read_all
 from places import ROOT
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
@@ -27,7 +28,6 @@ from memagent.journal.revision import KNOWN_REVISIONS, SCHEMA_REVISION, TABLES, 
 from memagent.journal.sqlite.engine import writing_engine
 from memagent.journal.sqlite.journal import SqlJournal
 from memagent.journal.statements import COLUMNS
-from memagent.testing.journal_kit import every_kind, read_all
 
 ANN = Scope(user_id="ann")
 

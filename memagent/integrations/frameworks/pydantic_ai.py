@@ -35,7 +35,8 @@ def memory_toolset(
     """Return tools of the memory for `Agent(toolsets=[...])`; see `memory_functions`.
 
     With `recall` the instructions of each request hold what fits the user's prompt,
-    without what is trusted less than `min_trust`. A call that cannot be carried out is told to the model, which may try again.
+    without what is trusted less than `min_trust`. A call that cannot be carried out is
+    told to the model, which may try again.
     """
     functions = [_with_retry(tool) for tool in memory_functions(agent, tools)]
     return FunctionToolset(functions, instructions=_recalling(agent, min_trust) if recall else None)

@@ -44,7 +44,8 @@ _NEGATION = re.compile(
 )
 _RETRACTION = re.compile(
     r"\b(?:forget|delete|remove|erase|discard|scrap|cancel|cancell?ed|sold|stopped|quit"
-    r"|no longer|any ?more|never ?mind|gave up|given up|got rid of)\b",
+    r"|is over|are over|ended|no more|no longer|any ?more|never ?mind|gave up|given up"
+    r"|got rid of)\b",
     re.IGNORECASE,
 )
 _KEEPING = re.compile(
@@ -205,6 +206,24 @@ def backs_deletion(words: Words, text: str) -> bool:
     )
 
 
+def takes_back(words: Words, text: str) -> bool:
+    """Tell whether a sentence retracts or denies something that a text says.
+
+    Less than `backs_deletion`: enough where nobody but the speaker and an assistant is read.
+    """
+    content = words.content(text) - _glue()
+    return any(
+        content & spoken and (_RETRACTION.search(said) or _NEGATION.search(said))
+        for sentence, spoken in words.sentences
+        if (said := _KEEPING.sub(" ", sentence))
+    )
+
+
+def questions_in(said: str) -> str:
+    """Return the questions of an utterance; "" for none."""
+    return " ".join(part for part in _SENTENCE.split(said) if part.rstrip().endswith("?"))
+
+
 def confirmed(said: str, reply: str) -> str:
     """Return the words of an utterance that the reply confirms; "" for none.
 
@@ -212,8 +231,7 @@ def confirmed(said: str, reply: str) -> str:
     """
     if _YES.match(reply) is None:
         return ""
-    questions = [part for part in _SENTENCE.split(said) if part.rstrip().endswith("?")]
-    return " ".join(questions) or said
+    return questions_in(said) or said
 
 
 def steers(texts: Sequence[str], *, old: str, new: str, known: frozenset[str]) -> bool:

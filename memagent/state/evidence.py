@@ -19,7 +19,9 @@ from memagent.state.backing import (
     backs_change,
     backs_deletion,
     confirmed,
+    questions_in,
     steers,
+    takes_back,
 )
 from memagent.state.fold import folded
 from memagent.state.tokens import tokenize
@@ -140,10 +142,13 @@ class Evidence:
         if self.chunk is None or item.trust.rank > Trust.USER.rank:
             return level
         own = self._own_words(ids)
+        willed = own is not None and (
+            takes_back(own, item.text) if isinstance(op, Delete) else backs(own, ())
+        )
         if level is Trust.ASSISTANT:
-            return Trust.USER if own is not None and backs(own, ()) else level
+            return Trust.USER if willed else level
         spoken = [text for trust, text in self._read if trust is Trust.ASSISTANT]
-        if level.rank > Trust.USER.rank or not spoken or (own is not None and backs(own, ())):
+        if level.rank > Trust.USER.rank or not spoken or willed:
             return level
         new = "" if isinstance(op, Delete) else op.text
         known = own.terms if own is not None else frozenset[str]()
@@ -171,7 +176,7 @@ class Evidence:
             if turn.id in ids or turn.id in answered:
                 answered.add(turn.id)
                 said.append(turn.said)
-                asked.append(before.said if before is not None and heard else "")
+                asked.append(questions_in(before.said) if before is not None and heard else "")
         names = dict.fromkeys(turn.speaker for turn in turns if turn.trust.rank <= Trust.USER.rank)
         return Words(tuple(said), tuple(names), tuple(asked)) if answered >= set(ids) else None
 

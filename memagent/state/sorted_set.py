@@ -1,9 +1,9 @@
 """A persistent sorted set: every edit gives a new set that shares nearly everything.
 
-It is a tuple of leaves, which are tuples of at most 256 keys: an edit copies one leaf
-and the tuple of leaves: 5 us at 10,000 keys, some 60 at a million. Reading on from a place takes O(1) a
-key. The surprise: a leaf that loses keys is not merged with its neighbour, only dropped
-when it is empty, for sets here shrink far less than they grow.
+It is a tuple of leaves, which are tuples of at most 256 keys. An edit copies one leaf
+and the tuple of leaves: 5 us at 10,000 keys, some 60 at a million. Reading on from a
+place takes O(1) a key. The surprise: a leaf that loses keys is not merged with its
+neighbour, only dropped when it is empty, for sets here shrink far less than they grow.
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ _NEGATION = re.compile(
 )
 _RETRACTION = re.compile(
     r"\b(?:forget|delete|remove|erase|discard|scrap|cancel|cancell?ed|sold|stopped|quit"
-    r"|is over|are over|ended|no more|no longer|any ?more|never ?mind|gave up|given up"
-    r"|got rid of)\b",
+    r"|no longer|any ?more|never ?mind|gave up|given up|got rid of)\b",
     re.IGNORECASE,
 )
+_OVER = re.compile(r"\b(?:is|are|was) over\b|\bended\b|\bno more\b", re.IGNORECASE)
 _KEEPING = re.compile(
     r"(?:\b(?:do|does|did|will|would|shall|should|could|can|must|may|have|has|had|is|are|was)"
     r"(?:n['’]?t|\s+not|\s+never)|\b(?:can|ca|wo|do)n?['’]?t|\bcannot|\bnever|\bnot|\bwithout"
@@ -82,7 +82,8 @@ _TOPICS = (
 
 
 @lru_cache(maxsize=1)
-def _glue() -> frozenset[str]:
+def glue() -> frozenset[str]:
+    """Return the terms that say little by themselves."""
     return frozenset(tokenize(_GLUE))
 
 
@@ -166,7 +167,7 @@ def backs_addition(
     words: Words, text: str, *, suspect: Collection[str], valid: TimeSpan | None = None
 ) -> bool:
     """Tell whether the cited words say an added text; `suspect` are terms of suspect texts."""
-    weighty = words.content(text) - words.dates(valid) - _glue()
+    weighty = words.content(text) - words.dates(valid) - glue()
     missing = weighty - words.terms
     names = {term for match in _CAPITAL.finditer(text) for term in tokenize(match[0])}
     if any(_has_digit(term) or term in names or term in suspect for term in missing):
@@ -180,9 +181,9 @@ def backs_change(words: Words, *, old: str, new: str, valid: TimeSpan | None = N
     """Tell whether the cited words turn the old text into the new; `valid` is a new time."""
     known = words.content(old)
     spoken = words.terms | frozenset(tokenize("\n".join(words.asked)))
-    if not _speaks_of(spoken, known) or (valid is not None and not words.name_time(valid)):
+    if not speaks_of(spoken, known) or (valid is not None and not words.name_time(valid)):
         return False
-    added = words.content(new) - known - _glue()
+    added = words.content(new) - known - glue()
     if not added - words.dates(valid) <= words.terms:
         return False
     if new == old or (added and _denies(old) == _denies(new)):
@@ -197,7 +198,7 @@ def backs_deletion(words: Words, text: str) -> bool:
     """
     content = words.content(text)
     sentences = [(_KEEPING.sub(" ", said), spoken) for said, spoken in words.sentences]
-    named = frozenset(term for term in content - _glue() if not _has_digit(term)) or content
+    named = frozenset(term for term in content - glue() if not _has_digit(term)) or content
     return any(
         (len(named & spoken) >= RETRACTED_SHARE * len(named) and _RETRACTION.search(sentence))
         or (content <= spoken and _NEGATION.search(sentence))
@@ -211,9 +212,9 @@ def takes_back(words: Words, text: str) -> bool:
 
     Less than `backs_deletion`: enough where nobody but the speaker and an assistant is read.
     """
-    content = words.content(text) - _glue()
+    content = words.content(text) - glue()
     return any(
-        content & spoken and (_RETRACTION.search(said) or _NEGATION.search(said))
+        content & spoken and any(mark.search(said) for mark in (_RETRACTION, _NEGATION, _OVER))
         for sentence, spoken in words.sentences
         if (said := _KEEPING.sub(" ", sentence))
     )
@@ -242,9 +243,9 @@ def steers(texts: Sequence[str], *, old: str, new: str, known: frozenset[str]) -
     terms = frozenset(tokenize("\n".join(texts)))
     before = frozenset(tokenize(old))
     return (
-        _speaks_of(terms, before)
+        speaks_of(terms, before)
         or any(map(_RETRACTION.search, texts))
-        or bool((frozenset(tokenize(new)) - before - _glue() - known) & terms)
+        or bool((frozenset(tokenize(new)) - before - glue() - known) & terms)
     )
 
 
@@ -252,7 +253,7 @@ def _denies(text: str) -> bool:
     return _NEGATION.search(text) is not None or _RETRACTION.search(text) is not None
 
 
-def _speaks_of(spoken: frozenset[str], terms: Iterable[str]) -> bool:
+def speaks_of(spoken: frozenset[str], terms: Iterable[str]) -> bool:
     """Tell whether some of the terms, or words of their topics, were spoken."""
     topics = _topics()
     spoken_topics = frozenset[int]().union(*(topics.get(term, ()) for term in spoken))

@@ -284,14 +284,21 @@ class AsyncAgent(AgentParts):
         return reports
 
     async def recall(
-        self, task: Question | str, *, k: int = 10, recipe: Recipe | str | None = None
+        self,
+        task: Question | str,
+        *,
+        k: int = 10,
+        recipe: Recipe | str | None = None,
+        trust: Trust = Trust.USER,
     ) -> Recall:
         """Retrieve memories for a task and start a trial, which `report` ends.
+
+        `trust` is that of the task's words: lessons that rest on them have no higher one.
 
         Raises `InputError`, and `ModelError` when the design's retriever fails.
         """
         _, asked = await self._placed(as_question(task, k=k, as_of=None, recipe=recipe))
-        return await experience.recall(asked, self.context)
+        return await experience.recall(asked, self.context, trust=trust)
 
     async def report(
         self,

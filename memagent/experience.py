@@ -17,7 +17,7 @@ from memagent.core.answers import Answer, Hit, Question
 from memagent.core.errors import ConfigError, InputError, ModelError, boundary, fault_in
 from memagent.core.exchange import Usage
 from memagent.core.ops import MemoryOp
-from memagent.core.records import Record, content_id
+from memagent.core.records import Record, Trust, content_id
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Edit, Outcome, Trial, TrialStep, uses_of
 from memagent.core.workspace import workspace_of
@@ -84,12 +84,12 @@ class ReportOptions(OutcomeArguments, total=False):
     """Tries the lesson on a fork first; False leaves the memory as it is."""
 
 
-async def recall(question: Question, context: AgentContext) -> Recall:
-    """Retrieve for a task and journal the trial that begins."""
+async def recall(question: Question, context: AgentContext, *, trust: Trust = Trust.USER) -> Recall:
+    """Retrieve for a task and journal the trial that begins; `trust` is the task's."""
     with boundary(ModelError, f"retriever of {context.design.name}"):
         hits = await context.design.retriever(question, context.slot())
     items = [hit.item for hit in hits if hit.item is not None]
-    trial = await start_trial(context.bank, question.text, items)
+    trial = await start_trial(context.bank, question.text, items, trust=trust)
     return Recall(trial=trial, hits=tuple(hits))
 
 
@@ -222,9 +222,12 @@ async def tidy(budget: int | None, context: AgentContext) -> Commit | None:
         raise ConfigError(f"budget is {budget}; keep at least 0 memories")
     state, keeper = await context.bank.sync(), context.design.keeper
     ops: Sequence[MemoryOp] = ()
+    by_model = False
     if keeper is not None:
+        slot = context.slot()
         with boundary(ModelError, f"keeper of {context.design.name}"):
-            ops = await keeper(budget, context.slot())
+            ops = await keeper(budget, slot)
+        by_model = bool(slot.trail.responses)
     elif budget is not None:
         ops = least_useful(state, budget)
     limits = context.design.limits.model_copy(
@@ -233,4 +236,4 @@ async def tidy(budget: int | None, context: AgentContext) -> Commit | None:
             "allow": context.design.limits.allow | {"UPDATE", "DELETE"},
         }
     )
-    return await tidy_up(context.bank, ops, limits=limits)
+    return await tidy_up(context.bank, ops, limits=limits, by_model=by_model)

@@ -1,6 +1,7 @@
 """The seams: structural protocols of one to four methods.
 
-Nothing to inherit; `memagent.testing` ships a checker for each.
+Nothing to inherit; `memagent.testing` ships a checker for what
+outsiders plug in.
 
 Shapes: N texts, D dimensions. Vectors are float32 and of unit length, so a dot product
 is a cosine.

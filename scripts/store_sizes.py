@@ -117,14 +117,12 @@ async def opened(store: Store, *, users: int) -> dict[str, float]:
 def _payload_bytes(bank: Any) -> float:
     """Mean length of a point's payload as JSON; 0 without the extra."""
     try:
-        index_module = import_module("memagent.vectors.qdrant_index")
-        calls_module = import_module("memagent.vectors.qdrant_calls")
-        index = index_module.QdrantIndex(calls_module.Calls.to("http://127.0.0.1:1"))
+        points_module = import_module("memagent.vectors.qdrant_points")
     except ImportError:
         return 0.0
     level = bank.view.level(bank.log.head)
     rows = [row for item_id in level.ids if (row := level.row(item_id)) is not None]
-    return sum(len(json.dumps(index._payload(row, 1))) for row in rows) / len(rows)  # noqa: SLF001 (it measures the payload itself)
+    return sum(len(json.dumps(points.payload(row, 1))) for row in rows) / len(rows)
 
 
 def child(place: str, users: int) -> dict[str, float]:

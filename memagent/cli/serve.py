@@ -28,23 +28,34 @@ async def mcp(
     read_only: Annotated[
         bool, Option("--read-only", help="Offer only the tools that read.")
     ] = False,
+    erase: Annotated[
+        bool, Option("--erase", help="Offer the tool that erases beyond recovery too.")
+    ] = False,
 ) -> None:
     """Serve the memory to MCP clients, over standard input and output or over HTTP.
 
     The user is --user, whatever a client asks for.
     """
-    from memagent.integrations.mcp_server import bound_socket, serve_http, serve_stdio
+    from memagent.integrations.mcp_server import (
+        REVOCABLE,
+        TOOLS,
+        bound_socket,
+        serve_http,
+        serve_stdio,
+    )
+
+    tools = TOOLS if erase else REVOCABLE
 
     listening = bound_socket(http) if http is not None else None
     with opened(options, write=not read_only, make=not read_only, vectors=True) as store:
         agent = store.agent(options.scope, model=options.model)
         if listening is None:
-            await serve_stdio(agent, read_only=read_only)
+            await serve_stdio(agent, read_only=read_only, tools=tools)
             return
         host, port = listening.getsockname()[:2]
         address = f"{f'[{host}]' if ':' in host else host}:{port}"
         tell(f"memory of {options.user_id!r} at http://{address}/mcp")
-        await serve_http(agent, listening, read_only=read_only)
+        await serve_http(agent, listening, read_only=read_only, tools=tools)
 
 
 def serve(

@@ -65,6 +65,10 @@ def _is_empty(value: tuple[object, ...]) -> bool:
     return not value
 
 
+def _is_user(trust: Trust) -> bool:
+    return trust is Trust.USER
+
+
 class Edit(Record):
     """A change of a trial's workspace: segments folded, or a note opened."""
 
@@ -100,6 +104,8 @@ class Trial(Record):
 
     id: Annotated[Id, Field(pattern=f"^{PREFIX}")]
     task: Annotated[Text, Field(min_length=1, max_length=MAX_TURN_CHARS)]
+    trust: Annotated[Trust, Field(exclude_if=_is_user)] = Trust.USER
+    """Who worded the task: the user, or a model that calls `recall` as a tool."""
     shown: tuple[ItemUse, ...] = ()
     """The items that `recall` gave, best first."""
     steps: Annotated[tuple[TrialStep, ...], Field(max_length=1_000)] = ()
@@ -137,7 +143,7 @@ class Trial(Record):
 
 
 def _said(trial: Trial) -> Iterator[tuple[str, str, Trust]]:
-    yield "task", trial.task, Trust.USER
+    yield "task", trial.task, trial.trust
     for step in trial.steps:
         yield "agent", step.action, Trust.ASSISTANT
         if step.observation:

@@ -1,9 +1,8 @@
 """The event graph through networkx: a frozen `MultiDiGraph` laid over persistent maps.
 
 Laying the view costs microseconds at any size (a copy of 20,000 nodes costs most of a
-second), and networkx's own algorithms run on it. It reaches into networkx's private
-adjacency fields, so the version is bounded in `pyproject.toml` and the tests hold the
-contract.
+second), and networkx's own algorithms run on it. The maps enter by the dict factories
+that networkx documents for subclasses.
 """
 
 from __future__ import annotations
@@ -32,6 +31,21 @@ class FrozenEventGraph(nx.MultiDiGraph):  # pyright: ignore[reportMissingTypeArg
 
     Nodes carry `event`, edges `edge`, `relation` and `weight` (the confidence).
     """
+
+    frozen = True
+
+    def __init__(self, memory: GraphState | None = None) -> None:  # pyright: ignore[reportInconsistentConstructor]  # `__new__` takes anything
+        """Lay the graph over the maps of a memory; without one it is empty."""
+        if memory is None:  # networkx makes one for a view of a part
+            super().__init__()  # pyright: ignore[reportUnknownMemberType]
+            return
+        # networkx asks twice for an outer map: successors first, then predecessors
+        outer = iter((memory.succ, memory.pred))
+        factories = ("node_dict_factory", "adjlist_outer_dict_factory")
+        vars(self).update(zip(factories, (lambda: memory.nodes, lambda: next(outer)), strict=True))
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        for factory in factories:
+            del vars(self)[factory]
 
     def copy(self, as_view: bool = False) -> nx.MultiDiGraph[str]:  # noqa: ARG002  # interface
         """Return an ordinary, mutable `MultiDiGraph` with the same nodes and edges."""
@@ -62,13 +76,4 @@ for _name in _MUTATORS:
 
 def as_networkx(graph: GraphState) -> FrozenEventGraph:
     """Lay a frozen networkx view over the graph without copying."""
-    view = object.__new__(FrozenEventGraph)
-    vars(view).update(
-        graph={},
-        _node=graph.nodes,
-        _adj=graph.succ,
-        _succ=graph.succ,
-        _pred=graph.pred,
-        frozen=True,
-    )
-    return view
+    return FrozenEventGraph(graph)

@@ -53,21 +53,27 @@ TOOLS = (
     *("recall", "report"),
 )
 """Every tool, by name."""
+REVOCABLE = frozenset(TOOLS) - {"erase"}
+"""Those offered unless others are named: whatever they do can be undone."""
 _DESTRUCTIVE = frozenset({"forget", "erase"})
 READING = frozenset({"search", "ask", "list", "history"})
 """Those that change nothing."""
 
 
 def build_mcp_server(
-    agent: AsyncAgent | AgentOf, *, read_only: bool = False, tools: Collection[str] = TOOLS
+    agent: AsyncAgent | AgentOf, *, read_only: bool = False, tools: Collection[str] = REVOCABLE
 ) -> Any:
     """Build an MCP server over one agent, or over the agent of each HTTP request.
 
-    It offers `tools`, and with `read_only` only those of them that read. It is an
+    It offers `tools`, and with `read_only` only those of them that read; without
+    `forget` no undo takes a memory away. It is an
     `MCPServer` of version 2 of the `mcp` package, or a `FastMCP` of version 1. Raises
     `MissingExtra` without the package.
     """
-    methods = MemoryTools(lambda: agent if isinstance(agent, AsyncAgent) else agent(_REQUEST.get()))
+    methods = MemoryTools(
+        lambda: agent if isinstance(agent, AsyncAgent) else agent(_REQUEST.get()),
+        deletes="forget" in tools,
+    )
     offered = {
         name: flattened(getattr(methods, "list_memories" if name == "list" else name))
         for name in TOOLS
@@ -277,9 +283,11 @@ def _with_tool_errors(tool: Tool, error: type[Exception]) -> Tool:
     return call
 
 
-async def serve_stdio(agent: AsyncAgent, *, read_only: bool = False) -> None:
+async def serve_stdio(
+    agent: AsyncAgent, *, read_only: bool = False, tools: Collection[str] = REVOCABLE
+) -> None:
     """Serve one client over standard input and output until it hangs up."""
-    await build_mcp_server(agent, read_only=read_only).run_stdio_async()
+    await build_mcp_server(agent, read_only=read_only, tools=tools).run_stdio_async()
 
 
 def bound_socket(address: str) -> socket.socket:
@@ -309,13 +317,18 @@ def bound_socket(address: str) -> socket.socket:
 
 
 async def serve_http(
-    agent: AsyncAgent, listening: socket.socket, *, read_only: bool = False
+    agent: AsyncAgent,
+    listening: socket.socket,
+    *,
+    read_only: bool = False,
+    tools: Collection[str] = REVOCABLE,
 ) -> None:
     """Serve streamable HTTP at `/mcp` on a socket from `bound_socket` until cancelled.
 
     Foreign Host and Origin headers are refused.
     """
-    app = _http_app(build_mcp_server(agent, read_only=read_only), host="127.0.0.1")
+    server = build_mcp_server(agent, read_only=read_only, tools=tools)
+    app = _http_app(server, host="127.0.0.1")
     import uvicorn
 
     config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="on")

@@ -1,7 +1,7 @@
 """The tools of the MCP server, as coroutines over the memory of whoever calls them.
 
 No tool takes a user, so a model cannot name another one. What a model adds has an
-assistant's trust, whatever it says about itself. Ids and cursors are looked up in that
+assistant's trust, and so has the task that it recalls for. Ids and cursors are looked up in that
 user's memory alone: another user's id gets the answer of one that does not exist. The
 docstrings of tools and records are part of the schemas that clients read.
 """
@@ -21,6 +21,7 @@ from memagent.core.answers import Question, SearchEvidence
 from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
+from memagent.memory.care.undo import adds_items
 from memagent.memory.incoming import as_question
 from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.tracing import operation_span, records_content, result_figures
@@ -116,9 +117,12 @@ class TrialReported(Record):
 class MemoryTools:
     """The tools, as coroutines over the memory of whoever is asking."""
 
-    def __init__(self, agent_of_call: Callable[[], AsyncAgent]) -> None:
-        """Take the function that gives the agent of the present call."""
-        self._agent = agent_of_call
+    def __init__(self, agent_of_call: Callable[[], AsyncAgent], *, deletes: bool = True) -> None:
+        """Take the function that gives the agent of the present call.
+
+        Without `deletes` no undo takes a memory away.
+        """
+        self._agent, self._deletes = agent_of_call, deletes
 
     async def add(
         self, text: ShortText, subject: Annotated[str, Field(max_length=200)] | None = None
@@ -243,6 +247,9 @@ class MemoryTools:
         self, commit_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     ) -> Done:
         """Take back a change, by default the last one."""
+        bank = self._agent().bank
+        if not self._deletes and await adds_items(bank, commit_id):
+            raise InputError("this undo would take memories away; deleting is not allowed here")
         commit = await self._agent().memory.undo(commit_id)
         return Done(commit_id=commit.id, memories=tuple(change.id for change in commit.changes))
 
@@ -252,7 +259,7 @@ class MemoryTools:
         k: Annotated[int, Field(ge=1, le=100, description="How many.")] = 10,
     ) -> TrialBegun:
         """Recall memories for a task and start a trial; call `report` when the task is over."""
-        recalled = await self._agent().recall(task, k=k)
+        recalled = await self._agent().recall(task, k=k, trust=Trust.ASSISTANT)
         found = ((hit.item, hit.score) for hit in recalled.hits)
         memories = (_remembered(item, score=score) for item, score in found if item is not None)
         return TrialBegun(trial_id=recalled.id, memories=tuple(memories))

@@ -17,7 +17,7 @@ from the model; it decides nothing by itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
@@ -47,6 +47,25 @@ _RETRACTION = re.compile(
     r"|no longer|any ?more|never ?mind|gave up|given up|got rid of)\b",
     re.IGNORECASE,
 )
+_OVER = re.compile(r"\b(?:is|are|was) over\b|\bended\b|\bno more\b", re.IGNORECASE)
+_KEEPING = re.compile(
+    r"(?:\b(?:do|does|did|will|would|shall|should|could|can|must|may|have|has|had|is|are|was)"
+    r"(?:n['’]?t|\s+not|\s+never)|\b(?:can|ca|wo|do)n?['’]?t|\bcannot|\bnever|\bnot|\bwithout"
+    r"|\bdid you)"
+    r"(?:\s+(?:ever|you|please|let|me|us|to|want|even|dare|just|yet|try|have))*"
+    r"\s+(?:forget|delete|remove|erase|discard|scrap|cancel|cancell?ed|sold|sell|stopped|stop|quit"
+    r"|give up|given up|forgetting|deleting|removing|cancell?ing|selling|stopping|quitting)\b"
+    r"|\bno need to \w+\b|\bdon['’]?t you\b",
+    re.IGNORECASE,
+)
+"""A retraction that is itself denied: "don't forget my meeting"."""
+_YES = re.compile(
+    r"\W*(?:oh,? )?(?:yes|yeah|yep|yup|exactly|correct|indeed|that['’]?s (?:right|correct|true)"
+    r"|you['’]?re right|ja|genau|stimmt|richtig|sí|exacto|correcto|oui"
+    r"|please do|do (?:it|that|so))\b"
+    r"(?!,? but\b)",
+    re.IGNORECASE,
+)
 _SENTENCE = re.compile(r"(?<=[.!?;\n])\s+")
 _CAPITAL = re.compile(r"(?<=\S\s)[^\W\d_]*[A-Z]\w*")
 _TOPICS = (
@@ -63,7 +82,8 @@ _TOPICS = (
 
 
 @lru_cache(maxsize=1)
-def _glue() -> frozenset[str]:
+def glue() -> frozenset[str]:
+    """Return the terms that say little by themselves."""
     return frozenset(tokenize(_GLUE))
 
 
@@ -87,6 +107,8 @@ class Words:
 
     texts: tuple[str, ...]
     speakers: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    """What each text answers; it says what is spoken of, and claims nothing."""
 
     @cached_property
     def terms(self) -> frozenset[str]:
@@ -102,8 +124,8 @@ class Words:
     def sentences(self) -> list[tuple[str, frozenset[str]]]:
         """The sentences, each with its terms and those of the sentence before it."""
         pairs: list[tuple[str, frozenset[str]]] = []
-        for said in self.texts:
-            before: frozenset[str] = frozenset()
+        for place, said in enumerate(self.texts):
+            before = frozenset(tokenize("".join(self.asked[place : place + 1])))
             for sentence in _SENTENCE.split(said):
                 terms = frozenset(tokenize(sentence))
                 pairs.append((sentence, terms | before))
@@ -145,7 +167,7 @@ def backs_addition(
     words: Words, text: str, *, suspect: Collection[str], valid: TimeSpan | None = None
 ) -> bool:
     """Tell whether the cited words say an added text; `suspect` are terms of suspect texts."""
-    weighty = words.content(text) - words.dates(valid) - _glue()
+    weighty = words.content(text) - words.dates(valid) - glue()
     missing = weighty - words.terms
     names = {term for match in _CAPITAL.finditer(text) for term in tokenize(match[0])}
     if any(_has_digit(term) or term in names or term in suspect for term in missing):
@@ -158,9 +180,10 @@ def backs_addition(
 def backs_change(words: Words, *, old: str, new: str, valid: TimeSpan | None = None) -> bool:
     """Tell whether the cited words turn the old text into the new; `valid` is a new time."""
     known = words.content(old)
-    if not _speaks_of(words.terms, known) or (valid is not None and not words.name_time(valid)):
+    spoken = words.terms | frozenset(tokenize("\n".join(words.asked)))
+    if not speaks_of(spoken, known) or (valid is not None and not words.name_time(valid)):
         return False
-    added = words.content(new) - known - _glue()
+    added = words.content(new) - known - glue()
     if not added - words.dates(valid) <= words.terms:
         return False
     if new == old or (added and _denies(old) == _denies(new)):
@@ -174,12 +197,55 @@ def backs_deletion(words: Words, text: str) -> bool:
     A sentence takes it back by name, or denies all of it.
     """
     content = words.content(text)
-    named = frozenset(term for term in content - _glue() if not _has_digit(term)) or content
+    sentences = [(_KEEPING.sub(" ", said), spoken) for said, spoken in words.sentences]
+    named = frozenset(term for term in content - glue() if not _has_digit(term)) or content
     return any(
         (len(named & spoken) >= RETRACTED_SHARE * len(named) and _RETRACTION.search(sentence))
         or (content <= spoken and _NEGATION.search(sentence))
-        for sentence, spoken in words.sentences
+        for sentence, spoken in sentences
         if named & spoken
+    )
+
+
+def takes_back(words: Words, text: str) -> bool:
+    """Tell whether a sentence retracts or denies something that a text says.
+
+    Less than `backs_deletion`: enough where nobody but the speaker and an assistant is read.
+    """
+    content = words.content(text) - glue()
+    return any(
+        content & spoken and any(mark.search(said) for mark in (_RETRACTION, _NEGATION, _OVER))
+        for sentence, spoken in words.sentences
+        if (said := _KEEPING.sub(" ", sentence))
+    )
+
+
+def questions_in(said: str) -> str:
+    """Return the questions of an utterance; "" for none."""
+    return " ".join(part for part in _SENTENCE.split(said) if part.rstrip().endswith("?"))
+
+
+def confirmed(said: str, reply: str) -> str:
+    """Return the words of an utterance that the reply confirms; "" for none.
+
+    Where it asks, a "yes" confirms its questions and not what else it says.
+    """
+    if _YES.match(reply) is None:
+        return ""
+    return questions_in(said) or said
+
+
+def steers(texts: Sequence[str], *, old: str, new: str, known: frozenset[str]) -> bool:
+    """Tell whether texts may be behind a change: they speak of the item, retract, or word it.
+
+    `new` is "" for a deletion; `known` are the terms that others said.
+    """
+    terms = frozenset(tokenize("\n".join(texts)))
+    before = frozenset(tokenize(old))
+    return (
+        speaks_of(terms, before)
+        or any(map(_RETRACTION.search, texts))
+        or bool((frozenset(tokenize(new)) - before - glue() - known) & terms)
     )
 
 
@@ -187,7 +253,7 @@ def _denies(text: str) -> bool:
     return _NEGATION.search(text) is not None or _RETRACTION.search(text) is not None
 
 
-def _speaks_of(spoken: frozenset[str], terms: Iterable[str]) -> bool:
+def speaks_of(spoken: frozenset[str], terms: Iterable[str]) -> bool:
     """Tell whether some of the terms, or words of their topics, were spoken."""
     topics = _topics()
     spoken_topics = frozenset[int]().union(*(topics.get(term, ()) for term in spoken))

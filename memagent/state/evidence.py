@@ -13,7 +13,16 @@ from typing import Final
 
 from memagent.core.ops import Delete, OpLimits, RejectReason, Update
 from memagent.core.records import Chunk, Fact, MemoryItem, Trust, Turn, lowest_trust
-from memagent.state.backing import Words, backs_addition, backs_change, backs_deletion
+from memagent.state.backing import (
+    Words,
+    backs_addition,
+    backs_change,
+    backs_deletion,
+    confirmed,
+    questions_in,
+    steers,
+    takes_back,
+)
 from memagent.state.fold import folded
 from memagent.state.tokens import tokenize
 
@@ -117,7 +126,8 @@ class Evidence:
     def trust_of_change(self, item: MemoryItem, op: Update | Delete, ids: Sequence[str]) -> Trust:
         """Return the trust in a new wording or a deletion of an item.
 
-        A suspect text that names the item by its id is behind the op in any case.
+        A suspect text that names the item by its id is behind the op in any case. What an
+        assistant said changes what a user said only if the user confirms it.
         """
 
         def backs(words: Words, suspects: Sequence[str]) -> bool:
@@ -128,7 +138,47 @@ class Evidence:
             valid = op.valid if op.valid != item.valid else None
             return backs_change(words, old=item.text, new=op.text.strip(), valid=valid)
 
-        return self._trust(ids, backs)
+        level = self._trust(ids, backs)
+        if self.chunk is None or item.trust.rank > Trust.USER.rank:
+            return level
+        own = self._own_words(ids)
+        willed = own is not None and (
+            takes_back(own, item.text) if isinstance(op, Delete) else backs(own, ())
+        )
+        if level is Trust.ASSISTANT:
+            return Trust.USER if willed else level
+        spoken = [text for trust, text in self._read if trust is Trust.ASSISTANT]
+        if level.rank > Trust.USER.rank or not spoken or willed:
+            return level
+        new = "" if isinstance(op, Delete) else op.text
+        known = own.terms if own is not None else frozenset[str]()
+        return Trust.ASSISTANT if steers(spoken, old=item.text, new=new, known=known) else level
+
+    def _own_words(self, ids: Sequence[str]) -> Words | None:
+        """Return the user's cited words, and those of an assistant that the user confirmed.
+
+        None where a cited turn is an assistant's and was not confirmed in the next one.
+        """
+        assert self.chunk is not None
+        turns = self.chunk.turns
+        said: list[str] = []
+        asked: list[str] = []
+        answered: set[str] = set()
+        for before, turn in zip((None, *turns), turns, strict=False):
+            heard = before is not None and before.trust is Trust.ASSISTANT
+            if turn.trust.rank > Trust.USER.rank:
+                continue
+            confirms = confirmed(before.said, turn.said) if before is not None and heard else ""
+            if confirms and before is not None and {before.id, turn.id} & set(ids):
+                answered |= {before.id, turn.id}
+                said += [confirms]
+                asked += [""]
+            if turn.id in ids or turn.id in answered:
+                answered.add(turn.id)
+                said.append(turn.said)
+                asked.append(questions_in(before.said) if before is not None and heard else "")
+        names = dict.fromkeys(turn.speaker for turn in turns if turn.trust.rank <= Trust.USER.rank)
+        return Words(tuple(said), tuple(names), tuple(asked)) if answered >= set(ids) else None
 
     def _trust(self, ids: Sequence[str], backs: Callable[[Words, Sequence[str]], bool]) -> Trust:
         """Return the lowest trust among the cited turns, or all when none is cited.

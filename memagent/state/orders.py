@@ -9,10 +9,10 @@ item; the orders of such a memory are derived anew then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from memagent.core.records import Event, MemoryItem, NodeKind
 from memagent.state.adjacency import pairs
@@ -82,83 +82,66 @@ class Tables(NamedTuple):
 class Orders:
     """The orders of one state, as far as somebody asked for them."""
 
-    __slots__ = ("_age", "_change", "_expiry", "_source", "_unplaced")
+    __slots__ = ("_derived", "_unplaced")
 
     def __init__(self) -> None:
-        self._age: SortedSet[AgeKey] | None = None
-        self._change: SortedSet[ChangeKey] | None = None
-        self._expiry: SortedSet[ExpiryKey] | None = None
-        self._source: SortedSet[SourceKey] | None = None
+        self._derived: dict[str, SortedSet[Any]] = {}
         self._unplaced: frozenset[str] = frozenset()
         """Turns that items rest on and that are not stored."""
 
     @property
     def derived(self) -> bool:
         """Whether any of them was derived, since somebody asked for it."""
-        return not (self._age is self._change is self._expiry is self._source is None)
+        return bool(self._derived)
 
     def by_age(self, tables: ItemTables) -> SortedSet[AgeKey]:
         """Return the keys of all items, oldest said first, tombstones included."""
-        keys = self._age
-        if keys is None:
-            items = [item for _, item in pairs(tables.items)]
-            keys = SortedSet(age_key(tables, item) for item in items)
-            if len(keys):  # the empty state is shared by all memories
-                self._unplaced |= _unplaced(tables, items)
-                self._age = keys  # last: another thread may look meanwhile
-        return keys
+        return self._order("age", tables, tables.items)
 
     def by_change(self, tables: ItemTables) -> SortedSet[ChangeKey]:
         """Return the keys of all items, last changed first, tombstones included."""
-        keys = self._change
-        if keys is None:
-            items = [item for _, item in pairs(tables.items)]
-            keys = SortedSet(change_key(tables, item) for item in items)
-            if len(keys):
-                self._unplaced |= _unplaced(tables, items)
-                self._change = keys
-        return keys
+        return self._order("change", tables, tables.items)
 
     def by_expiry(self, tables: ItemTables) -> SortedSet[ExpiryKey]:
         """Return the keys of the items that ever expire, the next to expire first."""
-        keys = self._expiry
-        if keys is None:
-            keys = SortedSet((moment, item_id) for item_id, moment in pairs(tables.expiring))
-            if len(keys):
-                self._expiry = keys
-        return keys
+        return self._order("expiry", tables, tables.expiring)
 
     def by_source(self, tables: ItemTables, graph: Nodes) -> SortedSet[SourceKey]:
         """Return the keys of the items, in any version, and of the events that rest on turns."""
-        keys = self._source
+        return self._order("source", tables, tables.items, graph)
+
+    def _order(
+        self, name: str, tables: ItemTables, ids: Mapping[str, Any], graph: Nodes | None = None
+    ) -> SortedSet[Any]:
+        keys = self._derived.get(name)
         if keys is None:
-            cited = ((item_id, _cited(tables, item_id)) for item_id, _ in pairs(tables.items))
-            events = ((node.id, _rested_on(node)) for node in graph.all_nodes())
-            keys = SortedSet((turn, name) for name, turns in chain(cited, events) for turn in turns)
-            if len(keys):
-                self._source = keys
+            of_items = (key for item_id, _ in pairs(ids) for key in _KEYS[name](tables, item_id))
+            nodes = () if graph is None else graph.all_nodes()
+            keys = SortedSet(chain(of_items, (key for node in nodes for key in _event_keys(node))))
+            if len(keys):  # the empty state is shared by all memories
+                if name in _LISTED:
+                    self._unplaced |= _unplaced(tables, (item for _, item in pairs(tables.items)))
+                # last and at once: another thread may look meanwhile
+                self._derived = {**self._derived, name: keys}
         return keys
 
     def after_turns(self, turn_ids: Iterable[str]) -> Orders:
         """Return the orders of a state that has these turns besides."""
-        listed = self._age is not None or self._change is not None
-        if listed and self._unplaced.isdisjoint(turn_ids):
+        if not self._derived.keys().isdisjoint(_LISTED) and self._unplaced.isdisjoint(turn_ids):
             return self
         orders = Orders()
-        orders._expiry, orders._source = self._expiry, self._source
+        orders._derived = {k: keys for k, keys in self._derived.items() if k not in _LISTED}
         return orders
 
     def after_nodes(self, before: Nodes, after: Nodes, node_ids: Iterable[str]) -> Orders:
         """Return the orders of a state in which these nodes of the graph changed."""
-        source = self._source
+        source = self._derived.get("source")
         if source is None:
             return self
         for name in dict.fromkeys(node_ids):
-            was, rests = _rested_on(before.node(name)), _rested_on(after.node(name))
-            source = _moved(source, name, was, rests)
+            source = _moved(source, _event_keys(before.node(name)), _event_keys(after.node(name)))
         orders = Orders()
-        orders._age, orders._change, orders._expiry = self._age, self._change, self._expiry
-        orders._source, orders._unplaced = source, self._unplaced
+        orders._derived, orders._unplaced = {**self._derived, "source": source}, self._unplaced
         return orders
 
     def after_changes(
@@ -168,28 +151,14 @@ class Orders:
         orders = Orders()
         if not self.derived:
             return orders
-        age, change, expiry, source = self._age, self._change, self._expiry, self._source
-        unplaced = self._unplaced
-        for item_id in dict.fromkeys(item_ids):
-            old, new = before.items.get(item_id), after.items.get(item_id)
-            if age is not None:
-                age = age if old is None else age.remove(age_key(before, old))
-                age = age if new is None else age.insert(age_key(after, new))
-            if change is not None:
-                change = change if old is None else change.remove(change_key(before, old))
-                change = change if new is None else change.insert(change_key(after, new))
-            if expiry is not None:
-                was, ends = before.expiring.get(item_id), after.expiring.get(item_id)
-                expiry = expiry if was is None else expiry.remove((was, item_id))
-                expiry = expiry if ends is None else expiry.insert((ends, item_id))
-            if source is not None:
-                source = _moved(
-                    source, item_id, *(_cited(side, item_id) for side in (before, after))
-                )
-            if new is not None:
-                unplaced |= _unplaced(after, (new,))
-        orders._age, orders._change, orders._expiry, orders._source = age, change, expiry, source
-        orders._unplaced = unplaced
+        ids = list(dict.fromkeys(item_ids))
+        for name, keys in self._derived.items():
+            keys_of = _KEYS[name]
+            for item_id in ids:
+                keys = _moved(keys, keys_of(before, item_id), keys_of(after, item_id))
+            orders._derived[name] = keys
+        changed = filter(None, map(after.items.get, ids))
+        orders._unplaced = self._unplaced | _unplaced(after, changed)
         return orders
 
 
@@ -205,29 +174,42 @@ def change_key(tables: ItemTables, item: MemoryItem) -> ChangeKey:
     return -max(tables.touched.get(item.id, (0,))), *age_key(tables, item)
 
 
-def _moved(
-    keys: SortedSet[SourceKey], name: str, before: set[str], after: set[str]
-) -> SortedSet[SourceKey]:
-    """Return the keys after an item or event came to rest on other turns."""
-    for turn in before - after:
-        keys = keys.remove((turn, name))
-    for turn in after - before:
-        keys = keys.insert((turn, name))
+def _moved(keys: SortedSet[Any], before: set[Any], after: set[Any]) -> SortedSet[Any]:
+    """Return the keys of an order after an item or event got others."""
+    for key in before - after:
+        keys = keys.remove(key)
+    for key in after - before:
+        keys = keys.insert(key)
     return keys
 
 
-def _cited(tables: ItemTables, item_id: str) -> set[str]:
-    """Return the turns that any version of an item cites."""
+def _age_keys(tables: ItemTables, item_id: str) -> set[Any]:
+    item = tables.items.get(item_id)
+    return set() if item is None else {age_key(tables, item)}
+
+
+def _change_keys(tables: ItemTables, item_id: str) -> set[Any]:
+    item = tables.items.get(item_id)
+    return set() if item is None else {change_key(tables, item)}
+
+
+def _expiry_keys(tables: ItemTables, item_id: str) -> set[Any]:
+    ends = tables.expiring.get(item_id)
+    return set() if ends is None else {(ends, item_id)}
+
+
+def _source_keys(tables: ItemTables, item_id: str) -> set[Any]:
+    """Return the keys of the turns that any version of an item cites."""
     item = tables.items.get(item_id)
     versions = () if item is None else (*tables.archive.get(item_id, ()), item)
-    return {turn for version in versions for turn in version.source_turn_ids}
+    return {(turn, item_id) for version in versions for turn in version.source_turn_ids}
 
 
-def _rested_on(node: Event | None) -> set[str]:
-    """Return the turns that an event rests on; none for other nodes."""
+def _event_keys(node: Event | None) -> set[Any]:
+    """Return the keys of the turns that an event rests on; none for other nodes."""
     if node is None or node.kind is not NodeKind.EVENT:
         return set()
-    return set(node.source_turn_ids)
+    return {(turn, node.id) for turn in node.source_turn_ids}
 
 
 def _unplaced(tables: ItemTables, items: Iterable[MemoryItem]) -> frozenset[str]:
@@ -236,3 +218,14 @@ def _unplaced(tables: ItemTables, items: Iterable[MemoryItem]) -> frozenset[str]
         for item in items
         if item.source_turn_ids and item.source_turn_ids[-1] not in tables.turns
     )
+
+
+_KEYS: Final[Mapping[str, Callable[[ItemTables, str], set[Any]]]] = {
+    "age": _age_keys,
+    "change": _change_keys,
+    "expiry": _expiry_keys,
+    "source": _source_keys,
+}
+"""The keys of an item in each order."""
+_LISTED: Final = {"age", "change"}
+"""The orders that items stand in by the place of their last turn."""

@@ -1,4 +1,4 @@
-"""Fakes that say how they answer, and conformance kits for the protocols.
+"""Fakes that say how they answer, and conformance kits for what others plug in.
 
 `check_x` proves that an object keeps the promises of its protocol. The kits raise
 `AssertionError` in plain words and need no test framework. Names are loaded on first
@@ -15,40 +15,27 @@ if TYPE_CHECKING:
     from memagent.testing.design_kit import check_design
     from memagent.testing.embedder_kit import check_embedder
     from memagent.testing.index_kit import check_vector_index
-    from memagent.testing.journal_kit import check_journal
-    from memagent.testing.langgraph_kit import check_langgraph_store, langgraph_store_faults
     from memagent.testing.models import FunctionModel, ScriptedModel
     from memagent.testing.reranker_kit import check_reranker
-    from memagent.testing.server import Reply, ScriptedServer
 
 __all__ = [
     "FunctionModel",
-    "Reply",
     "ScriptedModel",
-    "ScriptedServer",
     "check_chat_model",
     "check_design",
     "check_embedder",
-    "check_journal",
-    "check_langgraph_store",
     "check_reranker",
     "check_vector_index",
-    "langgraph_store_faults",
 ]
 
 _HOMES = {
     "FunctionModel": "models",
-    "Reply": "server",
     "ScriptedModel": "models",
-    "ScriptedServer": "server",
     "check_chat_model": "chat_model_kit",
     "check_design": "design_kit",
     "check_embedder": "embedder_kit",
-    "check_journal": "journal_kit",
-    "check_langgraph_store": "langgraph_kit",
     "check_reranker": "reranker_kit",
     "check_vector_index": "index_kit",
-    "langgraph_store_faults": "langgraph_kit",
 }
 
 

@@ -7,10 +7,11 @@ fail, lag or be deleted at any time: searches then go over the bank's own view, 
 gives the same hits. An `AppliedIndex` stores a mark: the journal sequence that it is
 level with, how many rows that makes, and their digest. At first use, and after any
 fault, the mark and the server's own count are compared with the state; where they
-differ the rows are listed and only the differences are written. Every search brings the
-mark along, so an index that was emptied, restored from a backup or left half-written is
-noticed before a hit of it is used. The surprise: several processes write one index.
-Writes carry the sequence that they come from and never replace what a later one wrote.
+differ every row is written again, and what an earlier sequence left is removed. Every
+search brings the mark along, so an index that was emptied, restored from a backup or
+left half-written is noticed before a hit of it is used. The surprise: several processes
+write one index. Writes carry the sequence that they come from and never replace what a
+later one wrote, so a rebuild beside another writer removes nothing of its rows.
 """
 
 from __future__ import annotations
@@ -74,16 +75,18 @@ class AppliedIndex(VectorIndex, Protocol):
         """Return the mark, and the true number of the scope's rows."""
         ...
 
-    async def inventory(self) -> dict[str, int] | None:
-        """Return item ids with their checks; None when some point is no row of ours."""
-        ...
-
     async def write(
-        self, rows: Sequence[IndexRow], gone: Sequence[str], *, applied: Applied
+        self,
+        rows: Sequence[IndexRow],
+        gone: Sequence[str],
+        *,
+        applied: Applied,
+        rebuild: bool = False,
     ) -> None:
         """Write rows, take ids out, and store the mark last.
 
-        Nothing replaces or removes what came from a later sequence.
+        Nothing replaces or removes what came from a later sequence. With `rebuild` the
+        rows are all there are: what an earlier sequence left is removed as well.
         """
         ...
 
@@ -149,12 +152,7 @@ class IndexProjection:
             level, erasures = present(), self._erasures
             pending, self._pending = self._pending, set[str]()
             try:
-                if self._applied_index is None:
-                    await self._push(self._index, level, pending)
-                elif self._level is None:
-                    await self._reconcile(self._applied_index, level)
-                elif pending:
-                    await self._follow(self._applied_index, self._level, level, pending)
+                await self._follow(level, pending)
             except BaseException as exc:
                 self._pending |= pending
                 self._level = None
@@ -208,65 +206,55 @@ class IndexProjection:
 
     # -- inside ------------------------------------------------------------------------
 
-    async def _push(self, index: VectorIndex, level: Level, pending: set[str]) -> None:
-        rows = {item_id: level.row(item_id) for item_id in sorted(pending)}
-        await index.upsert([row for row in rows.values() if row is not None])
-        await index.remove([item_id for item_id, row in rows.items() if row is None])
+    async def _follow(self, level: Level, pending: set[str]) -> None:
+        """Write what has changed, or every row when it is in doubt what the index holds."""
+        index, before = self._applied_index, self._level
+        ids = pending if index is None or before is not None else level.ids
+        rows = {item_id: level.row(item_id) for item_id in ids}
+        present = {item_id: row for item_id, row in sorted(rows.items()) if row is not None}
+        gone = sorted(rows.keys() - present.keys())
+        if index is None:
+            await self._index.upsert(list(present.values()))
+            await self._index.remove(gone)
+            return
+        checks = {item_id: row_check(row) for item_id, row in present.items()}
+        total, count = sum(checks.values()), len(checks)
+        known: dict[str, int] = {}
+        if before is not None:
+            known = {item_id: self._checks.get(item_id, 0) for item_id in rows}
+            total += int(before.digest, 16) - sum(known.values())
+            count += before.count - sum(map(bool, known.values()))
+        after = Applied(level.seq, count, f"{total % _MODULUS:0{2 * _CHECK_BYTES}x}")
+        if before is None:
+            await self._rebuild(index, level, list(present.values()), gone, after)
+            self._checks = checks
+        else:
+            changed = [row for key, row in present.items() if checks[key] != known[key]]
+            gone = [item_id for item_id in gone if known[item_id]]
+            if changed or gone:
+                await index.write(changed, gone, applied=after)
+            self._checks |= checks | dict.fromkeys(gone, 0)
+        self._level = after
 
-    async def _follow(
-        self, index: AppliedIndex, before: Applied, level: Level, pending: set[str]
+    async def _rebuild(
+        self, index: AppliedIndex, level: Level, rows: list[IndexRow], gone: list[str], to: Applied
     ) -> None:
-        checks, total = dict(self._checks), int(before.digest, 16)
-        rows: list[IndexRow] = []
-        gone: list[str] = []
-        for item_id in sorted(pending):
-            row = level.row(item_id)
-            check = 0 if row is None else row_check(row)
-            known = checks.pop(item_id, 0)
-            if row is not None:
-                checks[item_id] = check
-            if check != known:
-                total += check - known
-                rows += [row] if row is not None else []
-                gone += [item_id] if row is None else []
-        if rows or gone:
-            after = Applied(level.seq, len(checks), _hex(total))
-            await index.write(rows, gone, applied=after)
-            self._checks, self._level = checks, after
-
-    async def _reconcile(self, index: AppliedIndex, level: Level) -> None:
-        """Compare the mark, then the rows, and write what differs."""
+        """Write every row, unless mark and count say that they are there."""
         erasures = self._erasures
         mark, count = await index.applied()
-        rows = {item_id: row for item_id in level.ids if (row := level.row(item_id)) is not None}
-        checks = {item_id: row_check(row) for item_id, row in rows.items()}
-        target = Applied(level.seq, len(checks), _hex(sum(checks.values())))
         # A mark ahead of the journal is of a history that a restored backup has undone.
         if self._emptied < erasures or (
             mark is not None and mark.seq > max(level.seq, await level.head())
         ):
             await index.clear()
             mark, count = None, 0
-        if not (target.agrees(mark) and count == target.count):
-            stored = await index.inventory() if count or mark is not None else {}
-            if stored is None:
-                await index.clear()
-                stored = {}
-            fresh = [
-                row
-                for item_id, row in sorted(rows.items())
-                if stored.get(item_id) != checks[item_id]
-            ]
-            await index.write(fresh, sorted(stored.keys() - checks.keys()), applied=target)
-            _log.info("the vector index caught up by %d rows of %d", len(fresh), target.count)
-        self._checks, self._level, self._emptied = checks, target, erasures
+        if not (to.agrees(mark) and count == to.count):
+            await index.write(rows, gone if count else [], applied=to, rebuild=count > 0)
+            _log.info("the vector index was rebuilt with %d rows", to.count)
+        self._emptied = erasures
 
     def _failed(self, failure: StoreUnavailable) -> None:
         if self.failure is None:
             _log.warning("the vector index is done without for now: %s", failure)
         self.failure = failure
         self._rest_until = time.monotonic() + _REST_S
-
-
-def _hex(total: int) -> str:
-    return f"{total % _MODULUS:0{2 * _CHECK_BYTES}x}"

@@ -6,25 +6,40 @@ Qdrant proposes, exactly and not by its approximate graph (none is built), and t
 decides: it checks that candidates are rows of this scope that pass the filter, and
 scores them again in float64 from their vectors, ties by id, so the order is the same as
 the numpy index's. It fetches more candidates while the last one of the answer ties with
-the last one fetched. Writes wait until they are applied, and go in bounded batches. A
-row that the search does not cover is left out, counted and logged without its text. The
+the last one fetched. Every call assigns or reads, so one that may have been carried out
+is made again: what may pass (429, 5xx, no answer, a lost connection, an answer of
+another shape) is tried within a bounded time, a wrong request fails at once. No message
+repeats what the server answered, since Qdrant quotes the request, which holds words. The
 surprise: beside its items a scope has one point that is no item, the mark, which tells
 what journal sequence the rows are level with (see `projection`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import logging
+import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from memagent.core.answers import Filter, Hit
-from memagent.core.errors import ConfigError, EmbeddingError, StoreError
+from memagent.core.errors import (
+    ConfigError,
+    EmbeddingError,
+    MemAgentError,
+    MissingExtra,
+    StoreError,
+    StoreUnavailable,
+)
 from memagent.core.records import Scope
 from memagent.protocols import IndexRow, Vector
-from memagent.search.scoring import Scored, cosine_hits, ordered
+from memagent.search.scoring import cosine_hits, ordered
 from memagent.vectors.projection import Applied, Proposal
-from memagent.vectors.qdrant_calls import Calls, CollectionGone, Patience
 
 if TYPE_CHECKING:
     from qdrant_client import AsyncQdrantClient
@@ -34,6 +49,26 @@ _log = logging.getLogger(__name__)
 _MARGIN: Final = 16
 _MOST: Final = 16_384
 _PAGE: Final = 1_000
+_Clients = dict[tuple[str, str | None, float], "AsyncQdrantClient"]
+_CLIENTS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
+
+
+class CollectionGone(StoreUnavailable):
+    """The collection that was there is not there any more; the next write makes it anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """The time that a call may take."""
+
+    tries: int = 4
+    timeout_s: float = 5.0
+    """Of one try."""
+    total_s: float = 12.0
+    """Of all tries with the pauses between them; a server that asks for more has failed."""
+    first_pause_s: float = 0.1
+    """Of which half is left to chance; it doubles with every try."""
+    longest_pause_s: float = 2.0
 
 
 class QdrantIndex:
@@ -41,18 +76,24 @@ class QdrantIndex:
 
     def __init__(
         self,
-        client: AsyncQdrantClient | Calls,
+        client: AsyncQdrantClient | Callable[[], AsyncQdrantClient],
         *,
         dim: int | None = None,
         scope: Scope | None = None,
         collection: str = "memagent",
+        patience: Patience | None = None,
     ) -> None:
-        """Open the index; `dim` None takes the width of the first vector written."""
+        """Open the index; `dim` None takes the width of the first vector written.
+
+        A callable `client` is called at every try, inside the event loop of the call.
+        """
         from memagent.vectors.qdrant_points import Points
 
-        self._calls = client if isinstance(client, Calls) else Calls.over(client)
+        self._client = client if callable(client) else lambda: client
         self._points = Points(scope or Scope())
-        self._collection = _Collection(self._calls, collection, dim)
+        self._name, self._dim = collection, dim
+        self._patience = patience or Patience()
+        self._ready = self._prepared = False
         # Rows returned that the search does not cover: another user's, or outside the
         # filter.
         self.dropped = 0
@@ -63,6 +104,7 @@ class QdrantIndex:
         url: str,
         *,
         api_key: str | None = None,
+        dim: int | None = None,
         collection: str = "memagent",
         scope: Scope | None = None,
         patience: Patience | None = None,
@@ -71,8 +113,18 @@ class QdrantIndex:
 
         Raises `MissingExtra` without qdrant-client.
         """
-        calls = Calls.to(url, api_key=api_key, patience=patience)
-        return cls(calls, scope=scope, collection=collection)
+        try:
+            importlib.import_module("qdrant_client")
+        except ImportError as exc:
+            raise MissingExtra("qdrant", needed_for="the Qdrant index") from exc
+        patience = patience or Patience()
+        return cls(
+            lambda: _shared_client(url, api_key, patience.timeout_s),
+            dim=dim,
+            scope=scope,
+            collection=collection,
+            patience=patience,
+        )
 
     # -- a vector index ----------------------------------------------------------------
 
@@ -98,147 +150,95 @@ class QdrantIndex:
 
         (None, 0) without a collection.
         """
-        if not await self._collection.exists():
-            return None, 0
 
         async def read(client: AsyncQdrantClient) -> tuple[Applied | None, int]:
-            points, _ = await client.scroll(
-                self._collection.name,
-                scroll_filter=self._points.within(row="mark"),
-                limit=1,
-                with_payload=True,
-                with_vectors=False,
-            )
-            rows = await client.count(
-                self._collection.name, count_filter=self._points.within(), exact=True
-            )
+            marks = self._points.within(row="mark")
+            points, _ = await client.scroll(self._name, scroll_filter=marks, limit=1)
+            rows = await client.count(self._name, count_filter=self._points.within(), exact=True)
             return self._points.mark_in(points), rows.count
 
         try:
-            return await self._collection.ask("reading what is applied", read)
+            found = await self._exists()
+            return await self._ask("reading what is applied", read) if found else (None, 0)
         except CollectionGone:
             return None, 0
 
-    async def inventory(self) -> dict[str, int] | None:
-        """Return item ids with their checks.
-
-        None when a point of the scope is neither an item of ours nor there once.
-        """
-        checks: dict[str, int] = {}
-        if not await self._collection.exists():
-            return checks
-        offset: Any = None
-        while True:
-
-            async def page(
-                client: AsyncQdrantClient, offset: Any = offset
-            ) -> tuple[list[Any], Any]:
-                return await client.scroll(
-                    self._collection.name,
-                    scroll_filter=self._points.within(),
-                    limit=_PAGE,
-                    offset=offset,
-                    with_payload=["tenant", "item_id", "check"],
-                    with_vectors=False,
-                )
-
-            points, offset = await self._collection.ask("listing rows", page)
-            for point in points:
-                payload: dict[str, Any] = point.payload or {}
-                if payload.get("tenant") != self._points.tenant:
-                    self._drop(1)
-                    continue
-                item_id, check = payload.get("item_id"), payload.get("check")
-                if (
-                    not isinstance(item_id, str)
-                    or not isinstance(check, str)
-                    or point.id != self._points.id_of(item_id)
-                ):
-                    return None
-                checks[item_id] = int(check, 16)
-            if offset is None:
-                return checks
-
     async def write(
-        self, rows: Sequence[IndexRow], gone: Sequence[str], *, applied: Applied
+        self,
+        rows: Sequence[IndexRow],
+        gone: Sequence[str],
+        *,
+        applied: Applied,
+        rebuild: bool = False,
     ) -> None:
         """Write rows, take ids out, and store the mark last.
 
-        Nothing replaces or removes what came from a later sequence.
+        Nothing replaces or removes what came from a later sequence. With `rebuild` the
+        rows are all there are: what an earlier sequence left is removed as well.
         """
         await self._upsert(rows, seq=applied.seq)
         await self._remove(gone, seq=applied.seq)
-        if self._collection.dim is None and not await self._collection.exists():
+        if self._dim is None and not await self._exists():
             return  # nothing was ever embedded, so there is nothing to mark
-        mark = self._points.mark(applied, self._collection.dim or 1)
+        if rebuild:
+            await self._delete("removing old rows", self._points.within(up_to=applied.seq - 1))
+        mark = self._points.mark(applied, self._dim or 1)
         older = self._points.within(row="mark", up_to=applied.seq)
         await self._put("marking what is applied", [mark], older)
 
     async def clear(self) -> None:
         """Remove every row of the scope, and the mark."""
-        if await self._collection.exists():
-            await self._collection.delete("emptying", self._points.all())
+        if await self._exists():
+            await self._delete("emptying", self._points.within(row=None))
 
     async def candidates(self, vector: Vector, *, k: int, where: Filter | None = None) -> Proposal:
         """Search, and read the mark in the same request."""
-        if not await self._collection.exists():
+        if not await self._exists():
             return Proposal([], None)
-        if vector.shape != (self._collection.dim,):
+        if vector.shape != (self._dim,):
             raise EmbeddingError(
                 f"the query vector has shape {vector.shape}, "
-                f"the collection {self._collection.name!r} holds width {self._collection.dim}"
+                f"the collection {self._name!r} holds width {self._dim}"
             )
         limit = k + _MARGIN
+
+        async def query(client: AsyncQdrantClient) -> tuple[list[Any], Applied | None]:
+            requests = self._points.nearest(vector, limit=limit, where=where)
+            near, marks = await client.query_batch_points(self._name, requests=requests)
+            rows = [self._points.scored(point, vector, where) for point in near.points]
+            return rows, self._points.mark_in(marks.points)
+
         while True:
             try:
-                scored, count, mark = await self._nearest(vector, limit, where)
+                rows, mark = await self._ask("searching", query)
             except CollectionGone:
                 return Proposal([], None)
-            best = ordered(scored, k)
-            if (
-                count < limit
-                or limit >= _MOST
-                or len(best) < k
-                or best[-1][1] > ordered(scored, len(scored))[-1][1]
-            ):
-                return Proposal(cosine_hits(best), mark, count - len(scored))
+            scored = ordered([row for row in rows if row is not None], len(rows))
+            dropped = len(rows) - len(scored)
+            if dropped:
+                self.dropped += dropped
+                _log.warning(
+                    "Qdrant returned %d points that were not asked for from collection %r; "
+                    "nothing of them was shown",
+                    dropped,
+                    self._name,
+                )
+            ties = len(scored) >= k and scored[k - 1][1] == scored[-1][1]
+            if not ties or len(rows) < limit or limit >= _MOST:
+                return Proposal(cosine_hits(scored[:k]), mark, dropped)
             limit = min(4 * limit, _MOST)
 
-    async def _nearest(
-        self, vector: Vector, limit: int, where: Filter | None
-    ) -> tuple[list[Scored], int, Applied | None]:
-        """Return rows with their scores, the number of points that came back, and the mark."""
-        requests = self._points.nearest(vector, limit=limit, where=where, exact=self._calls.exact)
-
-        async def query(client: AsyncQdrantClient) -> tuple[list[Scored], int, Applied | None]:
-            near, marks = await client.query_batch_points(self._collection.name, requests=requests)
-            rows = (self._points.scored(point, vector, where) for point in near.points)
-            scored = [row for row in rows if row is not None]
-            return scored, len(near.points), self._points.mark_in(marks.points)
-
-        scored, count, mark = await self._collection.ask("searching", query)
-        if count > len(scored):
-            self._drop(count - len(scored))
-        return scored, count, mark
-
-    def _drop(self, count: int) -> None:
-        self.dropped += count
-        _log.warning(
-            "Qdrant returned %d points that were not asked for from collection %r; "
-            "nothing of them was shown",
-            count,
-            self._collection.name,
-        )
+    # -- inside ------------------------------------------------------------------------
 
     async def _upsert(self, rows: Sequence[IndexRow], *, seq: int) -> None:
         if not rows:
             return
-        dim = await self._collection.prepare(rows[0].vector.shape[0])
+        dim = await self._prepare(rows[0].vector.shape[0])
         for row in rows:
             if row.vector.shape != (dim,):
                 raise EmbeddingError(
                     f"item {row.item.id} has a vector of shape {row.vector.shape}, "
-                    f"the collection {self._collection.name!r} holds width {dim}; "
+                    f"the collection {self._name!r} holds width {dim}; "
                     "embed the store again with `memagent reembed`"
                 )
         older = self._points.within(row="item", up_to=seq) if seq else None
@@ -247,84 +247,155 @@ class QdrantIndex:
 
     async def _put(self, doing: str, points: list[Any], older: Any) -> None:
         """Write points; stored ones are replaced only where they pass the filter `older`."""
-
-        async def put(client: AsyncQdrantClient) -> None:
-            await client.upsert(
-                self._collection.name, points=points, wait=True, update_filter=older
-            )
-
-        await self._collection.ask(doing, put)
+        await self._ask(
+            doing,
+            lambda client: client.upsert(self._name, points=points, wait=True, update_filter=older),
+        )
 
     async def _remove(self, ids: Sequence[str], *, seq: int | None) -> None:
-        if not ids or not await self._collection.exists():
+        if not ids or not await self._exists():
             return
         for start in range(0, len(ids), _PAGE):
             page = self._points.among(ids[start : start + _PAGE], up_to=seq)
-            await self._collection.delete("removing rows", page)
+            await self._delete("removing rows", page)
 
+    async def _delete(self, doing: str, points: Any) -> None:
+        await self._ask(doing, lambda client: client.delete(self._name, points, wait=True))
 
-class _Collection:
-    """The collection on the server: looked for, created once, and asked."""
-
-    def __init__(self, calls: Calls, name: str, dim: int | None) -> None:
-        self._calls, self.name, self.dim = calls, name, dim
-        self._ready = self._prepared = False
-
-    async def ask(self, doing: str, call: Callable[[AsyncQdrantClient], Awaitable[T]]) -> T:
-        try:
-            return await self._calls.ask(doing, call)
-        except CollectionGone:
-            self._ready = self._prepared = False
-            raise
-
-    async def delete(self, doing: str, selector: Any) -> None:
-        await self.ask(doing, lambda client: client.delete(self.name, selector, wait=True))
-
-    async def exists(self) -> bool:
+    async def _exists(self) -> bool:
         if not self._ready:
-            self._ready = await self.ask("looking for the collection", self._look)
+            self._ready = await self._ask("looking for the collection", self._look)
         return self._ready
 
     async def _look(self, client: AsyncQdrantClient) -> bool:
-        if not await client.collection_exists(self.name):
+        if not await client.collection_exists(self._name):
             return False
-        params: Any = (await client.get_collection(self.name)).config.params.vectors
+        params: Any = (await client.get_collection(self._name)).config.params.vectors
         if isinstance(params, dict) or params is None or str(params.distance.value) != "Dot":
             raise ConfigError(
-                f"the Qdrant collection {self.name!r} holds other data; "
+                f"the Qdrant collection {self._name!r} holds other data; "
                 "set index.collection to another name"
             )
-        self.dim = int(params.size)
+        self._dim = int(params.size)
         return True
 
-    async def prepare(self, dim: int) -> int | None:
+    async def _prepare(self, dim: int) -> int | None:
         """Create the collection and its payload indexes unless they exist; return its width.
 
         Several processes may do so at once.
         """
         if self._prepared:
-            return self.dim
+            return self._dim
         from memagent.vectors.qdrant_points import INDEXED, collection_of
 
-        if not await self.exists():
-            vectors = collection_of(self.dim or dim)
+        async def create(client: AsyncQdrantClient) -> None:
+            if not await client.collection_exists(self._name):
+                vectors = collection_of(self._dim or dim)
+                await client.create_collection(self._name, vectors_config=vectors)
 
-            async def create(client: AsyncQdrantClient) -> None:
-                if not await client.collection_exists(self.name):
-                    await client.create_collection(self.name, vectors_config=vectors)
-
+        if not await self._exists():
             try:
-                await self.ask("making the collection", create)
+                await self._ask("making the collection", create)
             except StoreError:
-                if not await self.exists():  # unless another process was first
+                if not await self._exists():  # unless another process was first
                     raise
-            await self.exists()
+            await self._exists()
         for field, schema in INDEXED.items():
-            await self.ask(
+            await self._ask(
                 "indexing a field",
                 lambda client, field=field, schema=schema: client.create_payload_index(
-                    self.name, field_name=field, field_schema=schema, wait=True
+                    self._name, field_name=field, field_schema=schema, wait=True
                 ),
             )
         self._prepared = True
-        return self.dim
+        return self._dim
+
+    async def _ask(self, doing: str, call: Callable[[AsyncQdrantClient], Awaitable[T]]) -> T:
+        """Return the result of `call`, tried again as far as patience goes.
+
+        Raises `StoreUnavailable` (retryable), `ConfigError` for a refused key,
+        `StoreError` for a request that the server finds wrong.
+        """
+        patience, began = self._patience, time.monotonic()
+        pause_s = patience.first_pause_s
+        for tried in range(1, patience.tries + 1):
+            left_s = patience.total_s - (time.monotonic() - began)
+            try:
+                async with asyncio.timeout(max(min(patience.timeout_s, left_s), 0.001)):
+                    return await call(self._client())
+            except MemAgentError:
+                raise
+            except Exception as exc:
+                fault = _fault(exc)
+                if fault.final is not None:
+                    self._ready = self._prepared = False
+                    raise fault.final(f"Qdrant, {doing}: {fault.reason}") from exc
+                rest_s = fault.wait_s
+                if rest_s is None:
+                    rest_s = min(pause_s, patience.longest_pause_s) * random.uniform(0.5, 1.0)
+                if tried == patience.tries or rest_s >= began + patience.total_s - time.monotonic():
+                    asks = f"; it asks to wait {fault.wait_s:g} s" if fault.wait_s else ""
+                    tries = f"{tried} {'try' if tried == 1 else 'tries'}"
+                    raise StoreUnavailable(
+                        f"Qdrant, {doing}: {fault.reason} ({tries}){asks}"
+                    ) from exc
+                await asyncio.sleep(rest_s)
+                pause_s *= 2
+        raise AssertionError("the last try returns or raises")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    reason: str
+    wait_s: float | None = None
+    """Seconds that the server asked to wait."""
+    final: type[MemAgentError] | None = None
+    """The error of a fault that another try does not mend."""
+
+
+def _fault(exc: Exception) -> _Fault:
+    from httpx import TransportError
+    from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
+    from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+
+    match exc:
+        case ResourceExhaustedResponse():
+            return _Fault("it asks for fewer requests (429)", float(exc.retry_after_s))
+        case UnexpectedResponse():
+            return _status_fault(exc.status_code or 0, exc.headers.get("Retry-After"))
+        case TimeoutError():
+            return _Fault("no answer in time")
+        case ResponseHandlingException() if isinstance(exc.source, TransportError):
+            return _Fault(f"no connection, or a lost one ({type(exc.source).__name__})")
+        case _:
+            return _Fault(f"an answer of another shape ({type(exc).__name__})")
+
+
+def _status_fault(status: int, retry_after: str | None) -> _Fault:
+    wait_s = float(retry_after) if retry_after is not None and retry_after.isdigit() else None
+    if status == 404:
+        return _Fault("the collection is gone", final=CollectionGone)
+    if status in (401, 403):
+        return _Fault(
+            f"the key was refused ({status}); set index.api_key to one that may write",
+            final=ConfigError,
+        )
+    if status in (408, 429) or status >= 500:
+        return _Fault(f"status {status}", wait_s)
+    return _Fault(f"the request was refused with status {status}", final=StoreError)
+
+
+def _shared_client(url: str, api_key: str | None, timeout_s: float) -> AsyncQdrantClient:
+    """Return the client of the running event loop for a server.
+
+    All users of a process share its connections.
+    """
+    from qdrant_client import AsyncQdrantClient
+
+    clients = _CLIENTS.setdefault(asyncio.get_running_loop(), {})
+    key = (url, api_key, timeout_s)
+    if key not in clients:
+        clients[key] = AsyncQdrantClient(
+            url=url, api_key=api_key, timeout=ceil(timeout_s), check_compatibility=False
+        )
+    return clients[key]

@@ -78,7 +78,7 @@ class Points:
         batch: list[models.PointStruct] = []
         size = 0
         for row in rows:
-            payload = self._payload(row, seq)
+            payload = self.payload(row, seq)
             weight = 2 * len(payload["item"]) + _NUMBER_BYTES * len(row.vector)
             if batch and (len(batch) >= _BATCH or size + weight > _BATCH_BYTES):
                 yield batch
@@ -88,7 +88,8 @@ class Points:
             size += weight
         yield batch
 
-    def _payload(self, row: IndexRow, seq: int) -> dict[str, Any]:
+    def payload(self, row: IndexRow, seq: int) -> dict[str, Any]:
+        """Return the fields stored with a row that a sequence wrote."""
         item = row.item
         payload: dict[str, Any] = {
             "tenant": self.tenant,
@@ -123,13 +124,13 @@ class Points:
         return item, float((row * vector.astype(np.float64)).sum())
 
     def nearest(
-        self, vector: Vector, *, limit: int, where: Filter | None, exact: bool
+        self, vector: Vector, *, limit: int, where: Filter | None
     ) -> list[models.QueryRequest]:
         """Make the two requests of a search: for the nearest rows, and for the mark."""
         rows = models.QueryRequest(
             query=vector.tolist(),
             filter=self.within(*_conditions(where)),
-            params=None if exact else models.SearchParams(exact=True),
+            params=models.SearchParams(exact=True),
             limit=limit,
             with_payload=True,
             with_vector=True,
@@ -137,14 +138,10 @@ class Points:
         mark = models.QueryRequest(filter=self.within(row="mark"), limit=1, with_payload=True)
         return [rows, mark]
 
-    def among(self, ids: Sequence[str], up_to: int | None) -> models.FilterSelector:
+    def among(self, ids: Sequence[str], up_to: int | None) -> models.Filter:
         """Select items by id that were written at or before a sequence."""
         points = models.HasIdCondition(has_id=[self.id_of(item_id) for item_id in ids])
-        return models.FilterSelector(filter=self.within(points, up_to=up_to))
-
-    def all(self) -> models.FilterSelector:
-        """Select every point of the scope."""
-        return models.FilterSelector(filter=self.within(row=None))
+        return self.within(points, up_to=up_to)
 
     def within(
         self,

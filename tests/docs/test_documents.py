@@ -18,12 +18,12 @@ from docs_model import docs_model
 from first_tasks import results
 from patience import patience_s
 from places import ROOT
+from scripted_server import ScriptedServer
 from typer.main import get_command
 
 from environments.evaluate import app as eval_app
 from memagent.cli.app import app
 from memagent.config import load_settings
-from memagent.testing import ScriptedServer
 from train.run.command import app as train_app
 
 pytestmark = pytest.mark.timeout(500)  # the first test waits for the code of all pages

@@ -20,6 +20,7 @@ from xml.etree import ElementTree
 import pytest
 from benchmark_files import TYPES, write_locomo, write_longmemeval
 from rich.console import Console
+from scripted_server import Reply, ScriptedServer
 from typer.testing import CliRunner, Result
 
 from environments.datasets.locomo import LoCoMo
@@ -42,7 +43,6 @@ from memagent.build import AgentSettings, open_store
 from memagent.core.answers import Answer, Hit
 from memagent.core.records import MemoryItem
 from memagent.core.snapshot import EMPTY
-from memagent.testing import Reply, ScriptedServer
 
 ARMS = "verbatim,bm25,bm25_window,empty,oracle"
 

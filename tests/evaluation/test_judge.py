@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from benchmark_files import write_locomo
+from scripted_server import Reply, ScriptedServer
 from typer.testing import CliRunner
 
 from environments.errors import EnvironmentFault
@@ -27,7 +28,7 @@ from environments.evaluation.judge import (
 )
 from environments.records import ProbeScore, Score
 from memagent.core.errors import ModelUnavailable
-from memagent.testing import FunctionModel, Reply, ScriptedServer
+from memagent.testing import FunctionModel
 
 LENIENT, STRICT = (judge_prompt(name) for name in STRICTNESS)
 

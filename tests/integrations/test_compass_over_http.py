@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from command_line_kit import got, real, run
+from scripted_server import Body, Reply, ScriptedServer
 
 from memagent.build import open_agent, prompt_set_digest
 from memagent.config import AgentSettings, ModelSettings
@@ -28,8 +29,6 @@ from memagent.core.answers import Answer
 from memagent.core.reports import GraphStats
 from memagent.readers import read_conversation
 from memagent.readers.records import Conversation
-from memagent.testing import Reply, ScriptedServer
-from memagent.testing.server import Body
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("litellm") is None,

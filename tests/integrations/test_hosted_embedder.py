@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from litellm_marks import LITELLM_MARKS
+from scripted_server import Body, Reply, ScriptedServer
 
 from memagent import Agent, AsyncAgent
 from memagent.config import AgentSettings, LiteLLMEmbedderSettings
@@ -16,7 +17,6 @@ from memagent.core.errors import ConfigError, EmbeddingError
 from memagent.embed.hashing import HashEmbedder
 from memagent.embed.litellm_embedder import LiteLLMEmbedder
 from memagent.testing.embedder_kit import check_embedder
-from memagent.testing.server import Body, Reply, ScriptedServer
 
 pytestmark = LITELLM_MARKS
 WIDTH = 48

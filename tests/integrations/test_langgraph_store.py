@@ -24,6 +24,7 @@ from langgraph.store.base import (
     SearchOp,
 )
 from langgraph.store.memory import InMemoryStore
+from langgraph_kit import check_langgraph_store
 from langgraph_stores import INDEX, STORES, faults_of
 from places import ROOT
 
@@ -40,7 +41,6 @@ from memagent.integrations.langgraph_tools import (
     recall_node,
     remember_node,
 )
-from memagent.testing import check_langgraph_store
 
 # What LangGraph's own stores do not keep; a version of them that does better, or worse, fails here.
 DEVIATIONS = {

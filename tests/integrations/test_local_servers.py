@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from litellm_marks import LITELLM_MARKS
 from local_servers import answers_of, server_of
+from scripted_server import ScriptedServer
 
 from memagent import AsyncAgent
 from memagent.config import AgentSettings
@@ -20,7 +21,6 @@ from memagent.core.exchange import Message, ModelRequest, Role, Sampling
 from memagent.embed.litellm_embedder import LiteLLMEmbedder
 from memagent.parts import build_model
 from memagent.plugins import load
-from memagent.testing.server import ScriptedServer
 
 pytestmark = LITELLM_MARKS
 RECIPES = [

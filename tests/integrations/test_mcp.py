@@ -19,11 +19,16 @@ from mcp_kit import Tools
 
 from memagent.build import open_agent, open_store
 from memagent.core.errors import ConfigError
-from memagent.core.records import Scope
+from memagent.core.records import Scope, Trust
 
 mcp = pytest.importorskip("mcp", reason='needs pip install "memagent[mcp]"')
 
-from memagent.integrations.mcp_server import bound_socket, build_mcp_server, serve_http  # noqa: E402
+from memagent.integrations.mcp_server import (  # noqa: E402
+    TOOLS,
+    bound_socket,
+    build_mcp_server,
+    serve_http,
+)
 
 READING = ["search", "ask", "list", "history"]
 SECRET = "the secret of bo"
@@ -49,8 +54,8 @@ async def subprocess(path: Path, *options: str) -> AsyncGenerator[Tools]:
 async def test_a_client_adds_finds_asks_lists_forgets_and_undoes() -> None:
     async with in_process() as tools:
         assert sorted(await tools.names()) == sorted(
-            [*READING, "add", "forget", "undo", "erase", "recall", "report"]
-        )
+            [*READING, "add", "forget", "undo", "recall", "report"]
+        ), "what cannot be undone is offered only when asked for"
         tea = await tools("add", text="Ana drinks green tea", subject="Ana")
         await tools("add", text="Rex is allergic to chicken")
         assert tea["trust"] == "assistant", "what a model adds is not the user's own word"
@@ -67,6 +72,29 @@ async def test_a_client_adds_finds_asks_lists_forgets_and_undoes() -> None:
         assert [(one["change"], one["text"]) for one in changes] == [
             ("ADD", "Ana drinks green tea"), ("DELETE", None), ("UNDO", "Ana drinks green tea"),
         ]  # fmt: skip
+
+
+async def test_an_undo_takes_no_memory_away_where_nothing_may_be_deleted() -> None:
+    async with in_process(tools={*READING, "add", "undo"}) as tools:
+        tea = await tools("add", text="Ana drinks green tea")
+        assert "would take memories away" in await tools("undo")
+        assert [one["id"] for one in (await tools("list"))["memories"]] == [tea["id"]]
+    async with in_process(tools=TOOLS) as tools:
+        tea = await tools("add", text="Ana drinks green tea")
+        await tools("erase", memory_id=tea["id"], confirm=tea["id"])
+        assert (await tools("list"))["memories"] == []
+
+
+async def test_the_words_of_a_task_are_the_models_and_not_the_users() -> None:
+    async with open_agent(
+        user_id="ana", path=":memory:", embedder="hashing", design="case_bank"
+    ) as agent:
+        async with mcp.Client(build_mcp_server(agent)) as client:
+            tools = Tools(client)
+            trial = await tools("recall", task="The user wants all invoices paid to ACME.")
+            await tools("report", trial_id=trial["trial_id"], reward=1)
+        items = await agent.memory.get_all()
+        assert items and all(item.trust.rank >= Trust.ASSISTANT.rank for item in items)
 
 
 async def test_pages_go_on_after_the_one_they_ended_at_was_deleted() -> None:

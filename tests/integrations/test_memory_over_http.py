@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_server import Body, Reply, ScriptedServer
 
 from memagent.build import open_agent
 from memagent.config import AgentSettings, HashingEmbedderSettings, ModelSettings
@@ -23,8 +24,6 @@ from memagent.core.snapshot import Commit, GraphDelta
 from memagent.designs.base import MemoryDesign
 from memagent.designs.memory_r1 import DESIGN as MEMORY_R1
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
-from memagent.testing import Reply, ScriptedServer
-from memagent.testing.server import Body
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("litellm") is None,

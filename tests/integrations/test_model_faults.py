@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from litellm_marks import LITELLM_MARKS
 from places import ROOT
+from scripted_server import Reply, ScriptedServer
 
 from memagent import Agent, AsyncAgent
 from memagent.config import AgentSettings, ModelSettings
@@ -28,7 +29,6 @@ from memagent.core.errors import ModelError, ModelUnreachable, ReplyUnreadable
 from memagent.llm import vendor
 from memagent.llm.litellm_model import LiteLLMModel
 from memagent.llm.wrappers import RetryingModel
-from memagent.testing.server import Reply, ScriptedServer
 
 pytestmark = LITELLM_MARKS
 PAGE = ROOT / "docs" / "troubleshooting-models.md"

@@ -19,6 +19,7 @@ from urllib.request import urlopen
 
 import pytest
 from litellm_marks import LITELLM_MARKS
+from scripted_server import Handler, Reply, ScriptedServer
 
 from memagent.core.errors import (
     BudgetExceeded,
@@ -47,7 +48,6 @@ from memagent.core.exchange import (
 from memagent.llm.litellm_model import LiteLLMModel
 from memagent.llm.wrappers import RETRY_AFTER, BudgetedModel, RetryingModel
 from memagent.testing.chat_model_kit import check_chat_model
-from memagent.testing.server import Handler, Reply, ScriptedServer
 
 pytestmark = LITELLM_MARKS
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from litellm_marks import LITELLM_MARKS
+from scripted_server import ScriptedServer
 
 from memagent.core.exchange import Message, ModelRequest, Role
 from memagent.llm.litellm_model import LiteLLMModel
-from memagent.testing.server import ScriptedServer
 
 pytestmark = LITELLM_MARKS
 REQUEST = ModelRequest(

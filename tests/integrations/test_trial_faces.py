@@ -175,6 +175,10 @@ async def test_a_trial_ends_in_the_same_entry_through_every_face(
         stats = (await agent.bank.sync()).stats["key"]
     assert stats == ItemStats(q_value=0.15, uses=1, last_reward=0.5, counters={"helpful": 1.0})
     started, ended = (entry.model_dump_json(exclude={"trial": {"at"}}) for entry in entries)
+    if face is through_mcp:  # a model worded the task
+        worded = '"trust":"assistant",'
+        assert started.count(worded) == ended.count(worded) == 1
+        started, ended = started.replace(worded, ""), ended.replace(worded, "")
     assert started == STARTED and ended == ENDED
 
 

@@ -22,8 +22,7 @@ from pathlib import Path
 from benchmark_files import write_locomo
 from docs_model import docs_model
 from places import KITS_PATH, ROOT
-
-from memagent.testing import ScriptedServer
+from scripted_server import ScriptedServer
 
 OLLAMA = "http://localhost:11434"
 """The address of a local model on the pages; the stand-in answers in its place."""

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pydantic import JsonValue
+from scripted_server import Reply
 
 from memagent.core.exchange import ToolCall
-from memagent.testing import Reply
 
 
 class Note(NamedTuple):

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from doc_pages import Outcome, blocks_of, comparable, played
 from docs_model import docs_model
 from places import ROOT
-
-from memagent.testing import ScriptedServer
+from scripted_server import ScriptedServer
 
 
 class Task(NamedTuple):

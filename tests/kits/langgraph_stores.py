@@ -21,12 +21,12 @@ import numpy as np
 import pytest
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+from langgraph_kit import langgraph_store_faults
 
 from memagent import Agent
 from memagent.embed.vectors import hashed_direction
 from memagent.integrations.langgraph_store import MemoryStore
 from memagent.memory.bank import system_clock
-from memagent.testing import langgraph_store_faults
 
 DIM = 512
 Made = tuple[Callable[[], BaseStore], Callable[[BaseStore, float], None] | None]

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from scripted_server import Body, Reply
+
 from memagent.core.exchange import Message, ModelRequest, Role, Sampling
 from memagent.embed.hashing import HashEmbedder
 from memagent.protocols import ChatModel
-from memagent.testing.server import Body, Reply
 
 Answer = Callable[[list[dict[str, Any]]], str]
 """Answers chat messages."""

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from journal_kit import read_all
 from postgres_kit import journal_at
 
 from memagent.core.errors import InputError, StoreError, StoreLocked
@@ -19,7 +20,6 @@ from memagent.core.snapshot import Erased, SessionStored
 from memagent.journal.proof.tips import NO_SEAL, Seal
 from memagent.journal.sqlite.copies import backup_store, restore_store, verify_store
 from memagent.journal.sqlite.journal import SqlJournal
-from memagent.testing.journal_kit import read_all
 
 ANN = Scope(user_id="ann")
 KEYED = Seal(key=b"a secret of the operator")

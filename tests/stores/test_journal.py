@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from journal_kit import check_journal, every_kind, read_all
 from postgres_kit import Postgres, journal_at
 
 from memagent.core import crash_points
@@ -36,8 +37,6 @@ from memagent.journal.in_memory import MemoryJournal
 from memagent.journal.proof.tips import TipBook
 from memagent.journal.rows import IdempotencyKeyUsed, StoredResponse
 from memagent.journal.sqlite.journal import SqlJournal
-from memagent.testing import check_journal
-from memagent.testing.journal_kit import every_kind, read_all
 
 ANN = Scope(user_id="ann")
 ITEM = MemoryItem(id="m", text="x")

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crash_child import CrashServer, Say
+from journal_kit import read_all
 
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
 from memagent.journal.sqlite.journal import SqlJournal
-from memagent.testing.journal_kit import read_all
 
 SCAN = "import sys, pathlib; sys.stdout.buffer.write(b''.join(file.read_bytes() for file in pathlib.Path(sys.argv[1]).iterdir()))"
 

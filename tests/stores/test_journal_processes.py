@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from crash_child import CrashServer, Say
+from journal_kit import read_all
 from patience import patience_s
 from places import ROOT
 
@@ -25,7 +26,6 @@ from memagent.core.errors import StoreError, StoreLocked, StoreReadOnly
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased, StatsDelta
 from memagent.journal.sqlite.journal import SqlJournal
-from memagent.testing.journal_kit import read_all
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 ANN = Scope(user_id="ann")

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from journal_kit import every_kind, read_all
 from places import ROOT
 
 from memagent.core.errors import StoreError
@@ -21,7 +22,6 @@ from memagent.journal.revision import KNOWN_REVISIONS, SCHEMA_REVISION, TABLES, 
 from memagent.journal.schema import SCRIPTS, statements_after
 from memagent.journal.sqlite.journal import SqlJournal
 from memagent.journal.statements import COLUMNS
-from memagent.testing.journal_kit import every_kind, read_all
 
 ANN = Scope(user_id="ann")
 FIRST_RELEASE = {

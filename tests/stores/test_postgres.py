@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from journal_kit import every_kind, read_all
 from places import ROOT
 from postgres_kit import PASSWORD, Postgres, in_schema, rows_of
 
@@ -38,7 +39,6 @@ from memagent.journal.revision import SCHEMA_REVISION, VERSION_TABLE
 from memagent.journal.rows import scope_digest, scope_key
 from memagent.journal.schema import SEEN
 from memagent.plugins import load
-from memagent.testing.journal_kit import every_kind, read_all
 
 psycopg = pytest.importorskip("psycopg", reason="needs the postgres extra")
 ANN, BOB = Scope(user_id="ann"), Scope(user_id="bob")

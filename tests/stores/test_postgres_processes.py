@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from crash_child import CrashServer, Death, Say
+from journal_kit import read_all
 from places import ROOT
 from postgres_kit import PASSWORD, Postgres, rows_of, running_postgres
 
@@ -26,7 +27,6 @@ from memagent.core.errors import StoreError, StoreUnavailable, VersionConflict
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
 from memagent.journal.postgres.journal import PostgresJournal
-from memagent.testing.journal_kit import read_all
 
 pytest.importorskip("psycopg", reason="needs the postgres extra")
 ANN = Scope(user_id="ann")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line_kit import error_of, run
+from journal_kit import read_all
 from postgres_kit import Postgres, in_schema
 
 from memagent.core.errors import ConfigError, InputError
@@ -17,7 +18,6 @@ from memagent.core.snapshot import Erased, SessionStored
 from memagent.journal.postgres.journal import PostgresJournal
 from memagent.journal.proof.tips import NO_SEAL, Seal
 from memagent.journal.rows import scope_digest, scope_key
-from memagent.testing.journal_kit import read_all
 
 psycopg = pytest.importorskip("psycopg", reason="needs the postgres extra")
 ANN, BOB = Scope(user_id="ann"), Scope(user_id="bob")

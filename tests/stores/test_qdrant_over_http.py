@@ -22,7 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from qdrant_server import CONTRACTS, Kind, QdrantServer, Request, Route, running_qdrant, tenant_of
+from qdrant_server import (
+    CONTRACTS,
+    Kind,
+    QdrantServer,
+    Request,
+    Route,
+    running_qdrant,
+    stored_checks,
+    tenant_of,
+)
 
 from memagent.build import open_store
 from memagent.config import AgentSettings, QdrantSettings
@@ -39,8 +48,7 @@ from memagent.protocols import IndexRow, Journal
 from memagent.testing.index_kit import sample_items, unit_vectors
 from memagent.vectors import projection as index_projection
 from memagent.vectors.projection import Applied, IndexProjection, row_check
-from memagent.vectors.qdrant_calls import Calls, Patience
-from memagent.vectors.qdrant_index import QdrantIndex
+from memagent.vectors.qdrant_index import Patience, QdrantIndex
 
 SERVER_URL = os.environ.get("MEMAGENT_TEST_QDRANT_URL")
 HASTY = Patience(tries=3, timeout_s=5.0, total_s=30.0, first_pause_s=0.005, longest_pause_s=0.01)
@@ -84,7 +92,7 @@ def index_on(
 ) -> QdrantIndex:
     url = server if isinstance(server, str) else server.url
     patience = HASTY if isinstance(server, QdrantServer) else None
-    return QdrantIndex(Calls.to(url, patience=patience), dim=dim, scope=scope, collection=name)
+    return QdrantIndex.connect(url, patience=patience, dim=dim, scope=scope, collection=name)
 
 
 def some_rows(count: int = 6) -> list[IndexRow]:
@@ -169,7 +177,10 @@ CALLS: dict[str, tuple[Call, tuple[Route, ...]]] = {
     ),
     "search": (_search, ("exists", "get", "query")),
     "applied": (lambda index: index.applied(), ("exists", "get", "scroll", "count")),
-    "inventory": (lambda index: index.inventory(), ("exists", "get", "scroll")),
+    "rebuild": (
+        lambda index: index.write(ROWS[:3], [], applied=AFTER, rebuild=True),
+        ("index", "upsert", "delete"),
+    ),
     "write": (
         lambda index: index.write(ROWS, [ROWS[0].item.id], applied=AFTER),
         ("index", "upsert", "delete"),
@@ -189,7 +200,9 @@ async def test_a_passing_fault_at_any_call_ends_as_if_it_had_not_been(
 ) -> None:
     silent = kind == "silent"
     patience = replace(HASTY, timeout_s=0.4, tries=8) if silent else HASTY
-    calls = Calls.to(server.url, patience=patience)
+
+    def fresh() -> QdrantIndex:
+        return QdrantIndex.connect(server.url, scope=ANA, patience=patience)
 
     steady = index_on(server)
 
@@ -201,9 +214,7 @@ async def test_a_passing_fault_at_any_call_ends_as_if_it_had_not_been(
             await steady.upsert(ROWS)
             seen = len(server.requests)
             server.fail(kind, on=route, retry_after="0" if kind == "429" else None)
-            assert await call(QdrantIndex(calls, scope=ANA)) == expected, (
-                f"{name} after {kind} of {route}"
-            )
+            assert await call(fresh()) == expected, f"{name} after {kind} of {route}"
             assert _left(server) == holds, f"{name} after {kind} of {route}"
             tries = sum(one.route == route for one in server.requests[seen:])
             assert tries >= 2 or kind == "slow", f"{name} never met {kind} of {route}"
@@ -222,7 +233,7 @@ async def test_a_lasting_fault_at_any_call_is_a_retryable_error_without_words(
         for route in routes[-1:] if kind == "silent" else routes:
             server.fail(kind, on=route, times=2)
             with pytest.raises(StoreUnavailable) as caught:
-                await call(QdrantIndex(Calls.to(server.url, patience=hasty), scope=ANA))
+                await call(QdrantIndex.connect(server.url, scope=ANA, patience=hasty))
             assert caught.value.retryable and "2 tries" in str(caught.value)
             assert "words" not in str(caught.value) and "fact number" not in str(caught.value)
             server.heal()
@@ -266,7 +277,7 @@ async def test_what_another_try_cannot_mend_is_told_at_once(server: QdrantServer
         await index_on(server).upsert([IndexRow(ROWS[0].item, ROWS[0].vector[:8])])
     before = len(server.requests)
     with pytest.raises(StoreUnavailable, match="no connection"):
-        await _search(QdrantIndex(Calls.to("http://127.0.0.1:9", patience=HASTY), scope=ANA))
+        await _search(QdrantIndex.connect("http://127.0.0.1:9", patience=HASTY))
     assert len(server.requests) == before
 
 
@@ -361,7 +372,7 @@ class Twins:
             want[item.id] = row_check(IndexRow(item, vector))
         fresh = index_on(self.server)
         mark, count = await fresh.applied()
-        assert await fresh.inventory() == (want or {}) and count == len(want)
+        assert stored_checks(self.server.points(), ANA) == want and count == len(want)
         if want:
             assert mark is not None and mark.count == count and mark.seq <= state.seq
             assert mark.digest == f"{sum(want.values()) % (1 << 128):032x}"
@@ -476,8 +487,7 @@ async def test_a_journal_restored_from_a_backup_takes_the_index_back_with_it(
         index=IndexProjection(index_on(server)),
     )
     await bank.settle()
-    assert await index_on(server).inventory() is not None
-    assert set(await index_on(server).inventory() or ()) == set(bank.state.items)
+    assert set(stored_checks(server.points(), ANA)) == set(bank.state.items)
 
 
 async def test_erasing_empties_the_index_and_says_so_when_it_cannot(server: QdrantServer) -> None:
@@ -514,7 +524,7 @@ async def test_a_process_killed_between_erasing_and_emptying_is_made_good_by_the
     await twins.journal.append(ANA, Erased(reason="reset"), expect=twins.bank.state.seq)
     twins.open()
     await twins.bank.settle()
-    assert await index_on(server).inventory() == {}
+    assert stored_checks(server.points(), ANA) == {}
 
 
 async def test_a_foreign_row_never_reaches_a_memory(server: QdrantServer) -> None:

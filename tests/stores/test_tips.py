@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from journal_kit import read_all
 
 from memagent.core.errors import ConfigError, StoreCorrupt
 from memagent.core.records import Scope, Session, Turn
@@ -19,7 +20,6 @@ from memagent.journal.proof.tips import NO_SEAL, Seal
 from memagent.journal.rows import first_chain, next_chain, scope_digest, scope_key
 from memagent.journal.sqlite.engine import connect_for_reading
 from memagent.journal.sqlite.journal import SqlJournal, seal_store
-from memagent.testing.journal_kit import read_all
 
 ANN, BOB = Scope(user_id="ann"), Scope(user_id="bob")
 KEY = b"a secret of the operator"

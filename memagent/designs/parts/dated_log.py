@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from memagent.core.answers import Hit, Question
@@ -14,8 +14,10 @@ from memagent.designs.parts.lines import hit_line
 from memagent.designs.prompting import OnePrompt, fence, load_prompt
 from memagent.replies.entries import MAX_FACT_CHARS, ids_at, string_at
 from memagent.replies.json_answer import extract_json
+from memagent.state.backing import Words, backs_addition
 from memagent.state.matching import matches
 from memagent.state.tokens import tokenize
+from memagent.timex.resolve import format_span
 
 
 async def whole_log(question: Question, ctx: SlotContext, /) -> list[Hit]:
@@ -45,26 +47,48 @@ class LogReflector(OnePrompt):
     """Most words of the log, as a share of the dialogue's."""
 
     async def __call__(self, budget: int | None, ctx: SlotContext, /) -> Sequence[MemoryOp]:
-        """Return an update for each new entry, and deletions of what it stands for."""
+        """Return an update for each new entry, and deletions of what it stands for.
+
+        A prompt shows entries of one trust only. A reply that can be read in two ways,
+        or is cut off, changes nothing; nor does an entry that the joined ones do not back.
+        """
         log, sessions = entries(ctx), ctx.bank.state.sessions.values()
         heard = words(turn.said for session in sessions for turn in session.turns)
         fits = words(item.text for item in log) <= self.share * heard
         if len(log) < 2 or (fits and (budget is None or len(log) <= budget)):
             return ()
-        older = {item.id: item for item in log[: (len(log) + 1) // 2]}
+        older = log[: (len(log) + 1) // 2]
+        levels = sorted({item.trust for item in older}, key=lambda level: level.rank)
+        ops: list[MemoryOp] = []
+        for level in levels:
+            ops += await self._condensed([item for item in older if item.trust is level], ctx)
+        return ops
+
+    async def _condensed(self, shown: Sequence[MemoryItem], ctx: SlotContext) -> list[MemoryOp]:
+        if len(shown) < 2:
+            return []
+        older = {item.id: item for item in shown}
         prompt = load_prompt(self.prompt)
-        lines = (hit_line(Hit(id=item.id, score=1.0, item=item)) for item in older.values())
+        lines = (hit_line(Hit(id=item.id, score=1.0, item=item)) for item in shown)
         reply = await ctx.call(
             Role.MANAGER, prompt.messages(log=fence("log", lines)), prompt_digest=prompt.digest
         )
         ops: list[MemoryOp] = []
         for text, named in condensed(reply.text):
             joined = [older.pop(name) for name in dict.fromkeys(named) if name in older]
-            if joined:
-                turn_ids = dict.fromkeys(turn for item in joined for turn in item.source_turn_ids)
-                ops.append(Update(id=joined[0].id, text=text, source_turn_ids=tuple(turn_ids)))
-                ops += [Delete(id=item.id) for item in joined[1:]]
+            if joined and backs_addition(Words(tuple(_told(joined))), text, suspect=()):
+                turn_ids = tuple(dict.fromkeys(t for item in joined for t in item.source_turn_ids))
+                ops.append(Update(id=joined[0].id, text=text, source_turn_ids=turn_ids))
+                ops += [Delete(id=item.id, source_turn_ids=turn_ids) for item in joined[1:]]
         return ops
+
+
+def _told(items: Iterable[MemoryItem]) -> Iterator[str]:
+    """Yield what entries say: their words, speakers and days."""
+    for item in items:
+        day = f" {item.said_at:%d %B %Y} {item.said_at.day}" if item.said_at else ""
+        span = f" {format_span(item.valid)}" if item.valid else ""
+        yield f"{item.speaker or ''} {item.subject or ''}: {item.text}{day}{span}"
 
 
 def words(texts: Iterable[str]) -> int:
@@ -73,8 +97,12 @@ def words(texts: Iterable[str]) -> int:
 
 
 def condensed(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Read the new entries of a reply, each with the ids it stands for; [] when unreadable."""
-    value = extract_json(text).value
+    """Read the new entries of a reply, each with the ids it stands for.
+
+    Return [] when it is unreadable, ambiguous or cut off.
+    """
+    found = extract_json(text)
+    value = found.value if found.clear else None
     listed = value.get("log") if isinstance(value, dict) else value
     drafts = listed if isinstance(listed, list) else []
     read = [

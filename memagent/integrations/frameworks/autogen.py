@@ -13,6 +13,7 @@ from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Hit
 from memagent.core.errors import InputError, MissingExtra
+from memagent.core.records import Trust
 from memagent.integrations import conversation
 from memagent.integrations.access import Access
 
@@ -34,9 +35,11 @@ class MemagentMemory(Memory):
 
     component_type = "memory"
 
-    def __init__(self, agent: Agent | AsyncAgent, *, k: int = 8) -> None:
-        """Recall at most `k` memories."""
-        self._access, self._k = Access(agent), k
+    def __init__(
+        self, agent: Agent | AsyncAgent, *, k: int = 8, min_trust: Trust | None = None
+    ) -> None:
+        """Recall at most `k` memories, and none that is trusted less than `min_trust`."""
+        self._access, self._k, self._min_trust = Access(agent), k, min_trust
 
     async def update_context(self, model_context: Any) -> UpdateContextResult:
         """Add what fits the last user message to the context as a system message."""
@@ -44,7 +47,9 @@ class MemagentMemory(Memory):
         asked = next((part.content for part in messages if isinstance(part, UserMessage)), "")
         hits = await self._hits(asked) if isinstance(asked, str) and asked.strip() else []
         if hits:
-            await model_context.add_message(SystemMessage(content=conversation.quoted(hits)))
+            await model_context.add_message(
+                SystemMessage(content=conversation.recalled_block(hits))
+            )
         return UpdateContextResult(memories=_result(hits))
 
     async def query(self, query: str | MemoryContent, *_: Any, **__: Any) -> MemoryQueryResult:
@@ -68,11 +73,16 @@ class MemagentMemory(Memory):
         """Leave the agent open; whoever opened it closes it."""
 
     async def _hits(self, text: str) -> list[Hit]:
-        return await self._access.arun(lambda live: live.search(text, k=self._k))
+        return await self._access.arun(
+            lambda live: live.search(text, k=self._k, min_trust=self._min_trust)
+        )
 
 
 def _result(hits: list[Hit]) -> MemoryQueryResult:
     kind = MemoryMimeType.TEXT
-    rows = [(hit.text, {"id": hit.id, "score": hit.score}) for hit in hits]
+    rows = [
+        (conversation.recalled_text(hit), {"id": hit.id, "score": hit.score, "trust": hit.trust})
+        for hit in hits
+    ]
     contents = [MemoryContent(content=text, mime_type=kind, metadata=row) for text, row in rows]
     return MemoryQueryResult(results=contents)

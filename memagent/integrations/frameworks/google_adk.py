@@ -16,7 +16,7 @@ from typing import Any
 from memagent.async_agent import AsyncAgent
 from memagent.build import Store
 from memagent.core.errors import MissingExtra
-from memagent.core.records import Scope
+from memagent.core.records import Scope, Trust
 from memagent.integrations import conversation
 from memagent.integrations.conversation import Message
 
@@ -35,9 +35,12 @@ class MemagentMemoryService(BaseMemoryService):
     design. Close the store when the runner is done.
     """
 
-    def __init__(self, store: Store, *, k: int = 10, **options: Any) -> None:
-        """Return at most `k` memories for a search."""
+    def __init__(
+        self, store: Store, *, k: int = 10, min_trust: Trust | None = None, **options: Any
+    ) -> None:
+        """Return at most `k` memories for a search, none trusted less than `min_trust`."""
         self._store, self._k, self._options = store, k, options
+        self._min_trust = min_trust
         self._agents: dict[Scope, AsyncAgent] = {}
 
     async def add_session_to_memory(self, session: Any) -> None:
@@ -52,7 +55,8 @@ class MemagentMemoryService(BaseMemoryService):
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> Any:
         """Return the memories that fit a text, best first."""
         agent = self._agent(app_name, user_id)
-        hits = await agent.search(query, k=self._k) if query.strip() else []
+        asked = query.strip()
+        hits = await agent.search(query, k=self._k, min_trust=self._min_trust) if asked else []
         return SearchMemoryResponse(memories=[_entry(hit) for hit in hits])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: Any = None) -> None:
@@ -81,7 +85,7 @@ class MemagentMemoryService(BaseMemoryService):
 
 
 def _entry(hit: Any) -> MemoryEntry:
-    item, part = hit.item, types.Part(text=hit.text)
+    item, part = hit.item, types.Part(text=conversation.recalled_text(hit))
     entry = MemoryEntry(id=hit.id, content=types.Content(parts=[part]))
     if item is None or item.said_at is None:
         return entry

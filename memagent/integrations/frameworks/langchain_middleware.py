@@ -9,6 +9,7 @@ state, so it reaches neither the checkpoints nor the memory again.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from langchain_core.messages import SystemMessage
@@ -17,6 +18,7 @@ from langgraph.config import get_config
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MissingExtra
+from memagent.core.records import Trust
 from memagent.integrations import conversation
 from memagent.integrations.access import Access
 from memagent.integrations.frameworks.langgraph_nodes import last_question, spoken
@@ -35,21 +37,32 @@ class MemoryMiddleware(AgentMiddleware):
     `thread_id` of the configuration the thread.
     """
 
-    def __init__(self, agent: Agent | AsyncAgent, *, k: int = 8, remember: bool = True) -> None:
-        """Recall at most `k` memories a call; `remember=False` only reads."""
+    def __init__(
+        self,
+        agent: Agent | AsyncAgent,
+        *,
+        k: int = 8,
+        remember: bool = True,
+        min_trust: Trust | None = None,
+    ) -> None:
+        """Recall at most `k` memories a call; `remember=False` only reads.
+
+        `min_trust` leaves out what is trusted less, such as words of tools.
+        """
         super().__init__()
-        self._access, self._k, self._remembers = Access(agent), k, remember
+        self._access, self._remembers = Access(agent), remember
+        self._recalled: Any = partial(conversation.recall, k=k, min_trust=min_trust)
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
         """Call the model with what fits the last human message."""
         text = last_question(request.messages)
-        block = self._access.run(lambda live: conversation.recall(live, text, k=self._k))
+        block = self._access.run(lambda live: self._recalled(live, text))
         return handler(_with(request, block))
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
         """Call the model with what fits the last human message."""
         text = last_question(request.messages)
-        block = await self._access.arun(lambda live: conversation.recall(live, text, k=self._k))
+        block = await self._access.arun(lambda live: self._recalled(live, text))
         return await handler(_with(request, block))
 
     def after_agent(self, state: Any, runtime: Any) -> None:  # noqa: ARG002

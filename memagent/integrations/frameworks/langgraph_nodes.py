@@ -18,6 +18,7 @@ from memagent.async_agent import AsyncAgent
 from memagent.client.wire import TrialOutcome
 from memagent.core.answers import Question
 from memagent.core.errors import InputError, fault_in
+from memagent.core.records import Trust
 from memagent.experience import Recall
 from memagent.integrations import conversation
 from memagent.integrations.access import Access
@@ -31,19 +32,25 @@ RECALLED = "memagent_recall"
 _ROLES = {"human": "user", "ai": "assistant"}
 
 
-def recall_node(agent: Agent | AsyncAgent, *, k: int = 8, messages_key: str = "messages") -> Node:
+def recall_node(
+    agent: Agent | AsyncAgent,
+    *,
+    k: int = 8,
+    messages_key: str = "messages",
+    min_trust: Trust | None = None,
+) -> Node:
     """Make a node that searches memory for the last human message.
 
     It puts its hits into one system message. The message keeps its id, so the next
     recall replaces it; where nothing fits, it says so. Words from memory stand between
-    tags, as data.
+    tags, as data; `min_trust` leaves out what is trusted less, such as words of tools.
     """
 
     async def recall(
         live: AsyncAgent, state: Mapping[str, Any], _: RunnableConfig
     ) -> dict[str, Any]:
         text = last_question(_messages(state, messages_key))
-        block = await conversation.recall(live, text, k=k)
+        block = await conversation.recall(live, text, k=k, min_trust=min_trust)
         return {messages_key: [SystemMessage(block, id=RECALLED)]}
 
     return _node(agent, recall, name="recall")

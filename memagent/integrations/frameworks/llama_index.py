@@ -14,6 +14,7 @@ from pydantic import PrivateAttr
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MissingExtra
+from memagent.core.records import Trust
 from memagent.integrations import conversation
 from memagent.integrations.access import Access
 from memagent.integrations.conversation import Message
@@ -35,6 +36,8 @@ class MemagentBlock(BaseMemoryBlock[str]):
 
     k: int = 8
     """Most memories in the prompt."""
+    min_trust: Trust | None = None
+    """Leaves out what is trusted less, such as words of tools."""
     _access: Access = PrivateAttr()
 
     @classmethod
@@ -47,7 +50,9 @@ class MemagentBlock(BaseMemoryBlock[str]):
     async def _aget(self, messages: list[ChatMessage] | None = None, **_: Any) -> str:
         human = (message for message in reversed(messages or []) if message.role.value == "user")
         text = next((message.content or "" for message in human), "")
-        return await self._access.arun(lambda live: conversation.recall(live, text, k=self.k))
+        return await self._access.arun(
+            lambda live: conversation.recall(live, text, k=self.k, min_trust=self.min_trust)
+        )
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         threads: dict[str, list[Message]] = {}

@@ -14,6 +14,7 @@ from typing import Any
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MemAgentError, MissingExtra
+from memagent.core.records import Trust
 from memagent.integrations import conversation
 from memagent.integrations.access import Access
 from memagent.integrations.frameworks.tools import Function, memory_functions
@@ -25,23 +26,30 @@ except ImportError as exc:
 
 
 def memory_toolset(
-    agent: Agent | AsyncAgent, tools: Sequence[str] = ("search", "add"), *, recall: bool = True
+    agent: Agent | AsyncAgent,
+    tools: Sequence[str] = ("search", "add"),
+    *,
+    recall: bool = True,
+    min_trust: Trust | None = None,
 ) -> Any:
     """Return tools of the memory for `Agent(toolsets=[...])`; see `memory_functions`.
 
-    With `recall` the instructions of each request hold what fits the user's prompt. A
-    call that cannot be carried out is told to the model, which may try again.
+    With `recall` the instructions of each request hold what fits the user's prompt,
+    without what is trusted less than `min_trust`. A call that cannot be carried out is
+    told to the model, which may try again.
     """
     functions = [_with_retry(tool) for tool in memory_functions(agent, tools)]
-    return FunctionToolset(functions, instructions=_recalling(agent) if recall else None)
+    return FunctionToolset(functions, instructions=_recalling(agent, min_trust) if recall else None)
 
 
-def _recalling(agent: Agent | AsyncAgent) -> Function:
+def _recalling(agent: Agent | AsyncAgent, min_trust: Trust | None) -> Function:
     access = Access(agent)
 
     async def recalled(ctx: RunContext[Any]) -> str:
         prompt = ctx.prompt if isinstance(ctx.prompt, str) else ""
-        return await access.arun(lambda live: conversation.recall(live, prompt))
+        return await access.arun(
+            lambda live: conversation.recall(live, prompt, min_trust=min_trust)
+        )
 
     return recalled
 

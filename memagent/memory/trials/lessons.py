@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, OpLimits, Rejected, RejectReason
-from memagent.core.records import Chunk, ItemStats, MemoryItem, SourceRef
+from memagent.core.ops import (
+    Add,
+    Delete,
+    MemoryOp,
+    Noop,
+    OpBatch,
+    OpLimits,
+    Rejected,
+    RejectReason,
+)
+from memagent.core.records import Chunk, ItemStats, MemoryItem, SourceRef, Trust, lowest_trust
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Trial
 from memagent.memory.bank import MemoryBank
@@ -115,26 +125,58 @@ def _visible(state: BankState, trial: Trial, ops: Sequence[MemoryOp]) -> dict[st
 # -- tidying ---------------------------------------------------------------------------
 
 
-async def tidy_up(bank: MemoryBank, ops: Sequence[MemoryOp], *, limits: OpLimits) -> Commit | None:
-    """Write a keeper's ops as one commit of the actor `tidy`; None when there are none."""
+async def tidy_up(
+    bank: MemoryBank, ops: Sequence[MemoryOp], *, limits: OpLimits, by_model: bool = False
+) -> Commit | None:
+    """Write a keeper's ops as one commit of the actor `tidy`; None when there are none.
+
+    What a model proposed has the lowest trust of all that it cites, and of the whole
+    memory where it cites nothing; code of ours may prune whatever there is.
+    """
     if not ops:
         return None
-    targets = {op.id: op for op in ops if not isinstance(op, Add) and op.id is not None}
 
     def entry(state: BankState) -> Commit:
-        visible = {
-            item_id: item
-            for item_id in targets
-            if (item := state.items.get(item_id)) is not None and item.active
-        }
-        batch = validate_ops(ops, visible=visible, limits=limits, existing_ids=state.items)
+        batches: list[OpBatch] = []
+        claimed: set[str] = set()
+        for level, part in groupby(ops, key=lambda op: _trust_of(op, state, by_model=by_model)):
+            named = list(part)
+            ids = [op.id for op in named if not isinstance(op, Add) and op.id is not None]
+            items = (state.items.get(item_id) for item_id in ids if item_id not in claimed)
+            batch = validate_ops(
+                named,
+                visible={item.id: item for item in items if item is not None and item.active},
+                limits=limits,
+                existing_ids=state.items,
+                actor_trust=level,
+            )
+            claimed.update(op.id for op in batch.accepted if op.id is not None)
+            batches.append(batch)
+        whole = OpBatch(
+            accepted=tuple(op for batch in batches for op in batch.accepted),
+            rejected=tuple(op for batch in batches for op in batch.rejected),
+        )
         return plan_commit(
-            state, batch, source=SourceRef(actor="tidy"), commit_id=f"c{state.seq + 1}"
+            state, whole, source=SourceRef(actor="tidy"), commit_id=f"c{state.seq + 1}"
         )
 
     row = await bank.append(entry)
     assert row is not None and isinstance(row.entry, Commit)
     return row.entry
+
+
+def _trust_of(op: MemoryOp, state: BankState, *, by_model: bool) -> Trust:
+    """Return the trust of what a keeper's op rests on."""
+    if not by_model:
+        return Trust.USER
+    cited = () if isinstance(op, Noop) else (op.fact if isinstance(op, Add) else op).source_turn_ids
+    if not cited:
+        return lowest_trust(item.trust for item in state.active())
+    turns = [
+        state.sessions[place[0]].turns[place[1]] for t in cited if (place := state.turns.get(t))
+    ]
+    resting = (item for item in state.active() if not set(cited).isdisjoint(item.source_turn_ids))
+    return lowest_trust((*(turn.trust for turn in turns), *(item.trust for item in resting)))
 
 
 def least_useful(state: BankState, budget: int) -> list[Delete]:

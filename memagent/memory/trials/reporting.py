@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memagent.core.errors import InputError, MemoryNotFound
-from memagent.core.records import ItemStats, MemoryItem, content_id
+from memagent.core.records import ItemStats, MemoryItem, Trust, content_id
 from memagent.core.trials import (
     HARMFUL,
     HELPFUL,
@@ -42,8 +42,13 @@ class TrialReport:
     gated: bool = False
 
 
-async def start_trial(bank: MemoryBank, task: str, items: Sequence[MemoryItem]) -> Trial:
-    """Journal a new trial of a task, for which these items were shown."""
+async def start_trial(
+    bank: MemoryBank, task: str, items: Sequence[MemoryItem], *, trust: Trust = Trust.USER
+) -> Trial:
+    """Journal a new trial of a task, for which these items were shown.
+
+    `trust` is that of the task's words.
+    """
     now = bank.now()
 
     def entry(state: BankState) -> TrialStarted:
@@ -53,7 +58,8 @@ async def start_trial(bank: MemoryBank, task: str, items: Sequence[MemoryItem]) 
             trial_id in state.sessions
         ):
             number += 1
-        return TrialStarted(trial=Trial(id=trial_id, task=task, shown=uses_of(iter(items)), at=now))
+        shown = uses_of(iter(items))
+        return TrialStarted(trial=Trial(id=trial_id, task=task, trust=trust, shown=shown, at=now))
 
     row = await bank.append(entry)
     assert row is not None and isinstance(row.entry, TrialStarted)

@@ -13,9 +13,8 @@ from typing import Any
 
 import httpx
 from scripted_provider import provider
+from scripted_server import ScriptedServer
 from service_kit import served_process
-
-from memagent.testing.server import ScriptedServer
 
 
 @dataclass(frozen=True)

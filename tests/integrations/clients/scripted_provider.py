@@ -10,8 +10,9 @@ import json
 import re
 from typing import Any
 
+from scripted_server import Body, Reply
+
 from memagent.core.exchange import ToolCall
-from memagent.testing.server import Body, Reply
 
 MEMORY = re.compile(r"^\[(mem_\w+)\].*called Bolt", re.MULTILINE)
 CITY = json.dumps({"city": "Lisbon"})

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from litellm_marks import LITELLM_MARKS
+from scripted_server import Reply, ScriptedServer
 
 from memagent.core.errors import RequestRefused
 from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role
 from memagent.llm.litellm_model import LiteLLMModel
-from memagent.testing.server import Reply, ScriptedServer
 
 pytestmark = LITELLM_MARKS
 SCHEMA: Any = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
+from scripted_server import Reply, ScriptedServer
 from service_kit import serving
 
 from memagent.testing import FunctionModel
-from memagent.testing.server import Reply, ScriptedServer
 
 WITHOUT_LINES = ("index", "before-and-after", "checks", "co-installation", "langgraph-store-tests")
 PAGES = sorted((ROOT / "docs" / "integrations").glob("*.md"))

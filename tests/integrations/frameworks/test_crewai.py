@@ -55,3 +55,35 @@ def test_a_crew_recalls_before_a_task_and_saves_what_came_of_it(
         )
         memory.reset()
         assert agent.memory.get_all() == []
+
+
+def test_scopes_categories_and_privacy_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**QUIET, "CREWAI_STORAGE_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    from memagent.integrations.frameworks.crewai import MemagentMemory
+
+    with Agent(path=":memory:", user_id="ana", embedder="hashing") as agent:
+        memory = MemagentMemory.over(agent)
+        rex = memory.remember("The dog is called Rex.", scope="/pets", categories=["dog"])
+        memory.remember("The dog shop opens at nine.", scope="/petshop", categories=["shop"])
+        memory.remember("The dog bit Bo.", scope="/pets/secrets", source="vet", private=True)
+        seen = [match.record.scope for match in memory.recall("dog", scope="/pets")]
+        assert seen == ["/pets"]
+        assert {
+            match.record.scope for match in memory.recall("dog", scope="/pets", source="vet")
+        } == {
+            "/pets",
+            "/pets/secrets",
+        }
+        assert [m.record.scope for m in memory.recall("dog", categories=["shop"])] == ["/petshop"]
+        assert memory.list_scopes("/") == ["/pets", "/petshop"]
+        assert memory.list_categories() == {"dog": 1, "shop": 1}
+        assert memory.info("/pets").record_count == 2 and "/pets/secrets" in memory.tree()
+        assert rex is not None
+        memory.update(rex.id, scope="/cats")
+        assert memory.list_records("/cats")[0].content == rex.content
+        assert memory.forget(record_ids=[rex.id]) == 1
+        memory.reset(scope="/pets")
+        assert [record.scope for record in memory.list_records()] == ["/petshop"]

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_server import Reply, ScriptedServer
 from worlds_played import adding
-
-from memagent.testing.server import Reply, ScriptedServer
 
 pytest.importorskip("verifiers.v1", reason="needs pip install verifiers gymnasium uv")
 pytest.importorskip("gymnasium", reason="needs pip install verifiers gymnasium uv")

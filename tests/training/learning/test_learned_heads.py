@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scripted_server import Reply, ScriptedServer
 from typer.testing import CliRunner
 
 from memagent import Agent
@@ -17,7 +18,6 @@ from memagent.core.errors import ConfigError
 from memagent.core.records import Session, Turn
 from memagent.designs.learned import fitted
 from memagent.designs.parts.learned.heads import open_heads
-from memagent.testing.server import Reply, ScriptedServer
 from train.learned.adapt.heads import Heads, save_heads
 from train.run.command import app
 

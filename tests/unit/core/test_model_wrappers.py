@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from recorded_models import RecordingModel, ReplayingModel
 
 from memagent.core.errors import (
     BudgetExceeded,
@@ -36,8 +37,6 @@ from memagent.core.exchange import (
 from memagent.llm.wrappers import (
     RETRY_AFTER,
     BudgetedModel,
-    RecordingModel,
-    ReplayingModel,
     RetryingModel,
     RoutedModel,
     request_digest,

@@ -12,7 +12,7 @@ from memagent.state.sorted_set import SortedSet
 EDITS = st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=200)
 
 
-@pytest.mark.parametrize("width", [3, 64])
+@pytest.mark.parametrize("width", [3, 256])
 @given(EDITS, st.sets(st.integers(0, 60)))
 def test_edits_give_what_a_set_gives_and_older_sets_stay(
     width: int, edits: list[tuple[bool, int]], start: set[int]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from memagent.testing.langgraph_documents import FRUIT, NS, expect, keys_of, put_fruit
+from langgraph_documents import FRUIT, NS, expect, keys_of, put_fruit
 
 if TYPE_CHECKING:
     from langgraph.store.base import BaseStore
-
-    from memagent.testing.langgraph_documents import Promise
+    from langgraph_documents import Promise
 
 
 async def _pages(store: BaseStore) -> None:

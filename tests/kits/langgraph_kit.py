@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from memagent.testing.langgraph_documents import DOCUMENT_PROMISES
-from memagent.testing.langgraph_searches import (
+from langgraph_documents import DOCUMENT_PROMISES
+from langgraph_searches import (
     QUERY_PROMISES,
     SEARCH_PROMISES,
     lifetime_promises,

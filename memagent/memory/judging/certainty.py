@@ -39,6 +39,7 @@ from memagent.search.index import IndexView
 from memagent.search.scoring import Scoring
 from memagent.search.segments import OWN
 from memagent.state.fold import BankState
+from memagent.timex.resolve import find_times
 
 MODEL_FILE: Final = Path(__file__).parent / "certainty.json"
 SHARE: Final = 0.3
@@ -53,6 +54,7 @@ UNMET_COSINE: Final = 0.45
 """Unless it is as near in meaning as this."""
 DOUBTED: Final = 0.6
 """Most that a reading may be sure when its best statement does not tell of what is asked."""
+OPEN_YEAR: Final = "it leaves open which year is meant"
 Floats = npt.NDArray[np.float64]
 
 _BEST: Final = tuple(name for name in FEATURES if name not in ("score", "period", "echo"))
@@ -274,5 +276,8 @@ def _doubts(view: QuestionView, best: Floats, entry: Evidence) -> tuple[str, ...
         ),
         "no number is told": view.kind in COUNTING and not best[COLUMN["number"]],
         "it tells of somebody or something else": tells_of_another(view, entry),
+        OPEN_YEAR: view.kind is QuestionKind.WHEN
+        and entry.valid is None
+        and any(time.open for time in find_times(entry.text, anchor=entry.said_at, most=8)),
     }
     return tuple(reason for reason, there in doubts.items() if there)

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from memagent import Agent, Verdict
+from memagent import Agent
+from memagent.core.answers import Verdict
 from memagent.timex.resolve import find_times
 
 DATA = Path(__file__).parents[2] / "data"
@@ -45,9 +46,11 @@ def test_dates_lie_on_the_side_that_their_sentence_says(half: str, kind: str) ->
 def test_an_open_year_is_neither_told_nor_supported() -> None:
     said = datetime.fromisoformat("2024-09-10T12:00:00+00:00")
     with Agent(path=":memory:", embedder="hashing") as agent:
-        agent.remember([{"name": "Ana", "content": "Lunch with Tom on 3 May, near the harbour."}], at=said)
+        agent.remember(
+            [{"name": "Ana", "content": "Lunch with Tom on 3 May, near the harbour."}], at=said
+        )
         agent.remember([{"name": "Ana", "content": "I adopted a grey cat called Miso."}], at=said)
-        answer = agent.ask("When does Ana have lunch with Tom?", at=said)
+        answer = agent.ask("When does Ana have lunch with Tom?")
     assert answer.verdict is not Verdict.SUPPORTED
     assert answer.when is None
     assert "2025" not in answer.text and "May 2024" not in answer.text

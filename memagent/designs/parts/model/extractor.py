@@ -181,6 +181,7 @@ def _time_of(draft: FactDraft, turns: Sequence[Turn], said_at: datetime | None) 
     spans = {
         (mention.span.start, mention.span.end): mention.span
         for mention in find_times(draft.text, anchor=said_at)
+        if not mention.open
     }
     return next(iter(spans.values())) if len(spans) == 1 else None
 

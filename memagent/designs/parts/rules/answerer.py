@@ -34,7 +34,7 @@ from memagent.designs.parts.rules.currency import latest_first
 from memagent.designs.parts.rules.keeping import conflicting, overlap
 from memagent.designs.parts.rules.wording import quote_from, said_line, short_answer, time_for
 from memagent.memory.bank import MemoryBank
-from memagent.memory.judging.certainty import Reading, Scored, read_hits, term_weights
+from memagent.memory.judging.certainty import OPEN_YEAR, Reading, Scored, read_hits, term_weights
 from memagent.memory.judging.evidence import Evidence, evidence_of
 from memagent.memory.question import Period, QuestionKind, QuestionView, read_question
 from memagent.state.fold import BankState, folded
@@ -152,7 +152,7 @@ def _answer(
 ) -> Answer:
     chosen = _shown(reading, view)
     best = chosen[0]
-    when, lead = _lead(best, view)
+    when, lead = (None, "") if OPEN_YEAR in reading.doubts else _lead(best, view)
     if not lead and verdict is Verdict.SUPPORTED:
         lead = short_answer(best, view)
     lines = [lead] if lead else []

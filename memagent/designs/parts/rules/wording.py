@@ -24,9 +24,10 @@ def time_told(text: str, said_at: datetime | None) -> TimeSpan | None:
     """Resolve the most telling time phrase of a text against `said_at`; None without any.
 
     A written-out date comes before a relative one, a past time before a coming one, a
-    closed span before an open one.
+    closed span before an open one. A date whose side is open tells no time.
     """
-    mentions = _standing(text, find_times(text, anchor=said_at, most=MAX_TURN_TIMES))
+    times = find_times(text, anchor=said_at, most=MAX_TURN_TIMES)
+    mentions = _standing(text, [mention for mention in times if not mention.open])
     if not mentions:
         return None
 
@@ -47,7 +48,7 @@ def time_for(evidence: Evidence, view: QuestionView) -> TimeSpan | None:
     Of several, choose the one whose sentence shares most with the question.
     """
     times = find_times(evidence.text, anchor=evidence.said_at, most=MAX_TURN_TIMES)
-    mentions = _standing(evidence.text, times)
+    mentions = _standing(evidence.text, [mention for mention in times if not mention.open])
     if not mentions:
         return evidence.valid
 

@@ -23,6 +23,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from memagent.core.records import TimeSpan
+from memagent.language.vocabulary import NEGATION
 from memagent.state.tokens import tokenize
 
 ADDED_SHARE: Final = 2 / 3
@@ -37,10 +38,6 @@ _GLUE = (
     "goes went get gets got make makes made take takes hold holds now currently recently "
     "still also previously formerly before after since until instead anymore longer new old "
     "current name named call called one two day today yesterday tomorrow"
-)
-_NEGATION = re.compile(
-    r"\b(?:not?|never|none|nobody|nothing|neither|nor|without|cannot|longer|\w+n['’]t|no-one)\b",
-    re.IGNORECASE,
 )
 _RETRACTION = re.compile(
     r"\b(?:forget|delete|remove|erase|discard|scrap|cancel|cancell?ed|sold|stopped|quit"
@@ -63,7 +60,8 @@ _TOPICS = (
 
 
 @lru_cache(maxsize=1)
-def _glue() -> frozenset[str]:
+def glue() -> frozenset[str]:
+    """Return the terms that say little by themselves."""
     return frozenset(tokenize(_GLUE))
 
 
@@ -113,7 +111,7 @@ class Words:
     @cached_property
     def negated(self) -> bool:
         """Whether any of the texts holds a negation."""
-        return any(map(_NEGATION.search, self.texts))
+        return any(map(NEGATION.search, self.texts))
 
     def content(self, text: str) -> frozenset[str]:
         """Return the terms of a text without the speakers' names."""
@@ -145,12 +143,12 @@ def backs_addition(
     words: Words, text: str, *, suspect: Collection[str], valid: TimeSpan | None = None
 ) -> bool:
     """Tell whether the cited words say an added text; `suspect` are terms of suspect texts."""
-    weighty = words.content(text) - words.dates(valid) - _glue()
+    weighty = words.content(text) - words.dates(valid) - glue()
     missing = weighty - words.terms
     names = {term for match in _CAPITAL.finditer(text) for term in tokenize(match[0])}
     if any(_has_digit(term) or term in names or term in suspect for term in missing):
         return False
-    if _NEGATION.search(text) is not None and not words.negated:
+    if NEGATION.search(text) is not None and not words.negated:
         return False
     return len(weighty) - len(missing) >= ADDED_SHARE * len(weighty)
 
@@ -158,9 +156,9 @@ def backs_addition(
 def backs_change(words: Words, *, old: str, new: str, valid: TimeSpan | None = None) -> bool:
     """Tell whether the cited words turn the old text into the new; `valid` is a new time."""
     known = words.content(old)
-    if not _speaks_of(words.terms, known) or (valid is not None and not words.name_time(valid)):
+    if not speaks_of(words.terms, known) or (valid is not None and not words.name_time(valid)):
         return False
-    added = words.content(new) - known - _glue()
+    added = words.content(new) - known - glue()
     if not added - words.dates(valid) <= words.terms:
         return False
     if new == old or (added and _denies(old) == _denies(new)):
@@ -174,20 +172,20 @@ def backs_deletion(words: Words, text: str) -> bool:
     A sentence takes it back by name, or denies all of it.
     """
     content = words.content(text)
-    named = frozenset(term for term in content - _glue() if not _has_digit(term)) or content
+    named = frozenset(term for term in content - glue() if not _has_digit(term)) or content
     return any(
         (len(named & spoken) >= RETRACTED_SHARE * len(named) and _RETRACTION.search(sentence))
-        or (content <= spoken and _NEGATION.search(sentence))
+        or (content <= spoken and NEGATION.search(sentence))
         for sentence, spoken in words.sentences
         if named & spoken
     )
 
 
 def _denies(text: str) -> bool:
-    return _NEGATION.search(text) is not None or _RETRACTION.search(text) is not None
+    return NEGATION.search(text) is not None or _RETRACTION.search(text) is not None
 
 
-def _speaks_of(spoken: frozenset[str], terms: Iterable[str]) -> bool:
+def speaks_of(spoken: frozenset[str], terms: Iterable[str]) -> bool:
     """Tell whether some of the terms, or words of their topics, were spoken."""
     topics = _topics()
     spoken_topics = frozenset[int]().union(*(topics.get(term, ()) for term in spoken))

@@ -16,6 +16,7 @@ from memagent.designs.base import Answerer, SlotContext, ToolsWanted
 from memagent.graphs.approval import held_calls, lowest_shown
 from memagent.graphs.flow import Flow, Step
 from memagent.graphs.state import AnswerState, NodeRuntime
+from memagent.memory.citing import CEILING
 from memagent.memory.citing import cite as checked_citations
 from memagent.memory.judging.certainty import read_search
 from memagent.tracing import operation_span, records_content, search_figures, step
@@ -105,7 +106,7 @@ async def cite(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     if cited.probability is None and not cited.abstained and hits:
         asked_at = question.asked_at or runtime.context.clock()
         reading = read_search(question.text, hits, bank.state, bank.view, asked_at=asked_at)
-        additions["probability"] = reading.sure
+        additions["probability"] = min(reading.sure, CEILING.get(cited.verdict, 1.0))
     return {"answer": cited.model_copy(update=additions)}
 
 

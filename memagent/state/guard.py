@@ -81,12 +81,16 @@ class Told:
         return "\n".join(fact.text for fact in self.facts) or "\n".join(self.said)
 
     @property
-    def basis(self) -> str:
-        """The facts with the sentences of their turns that share most of their words."""
+    def nearest(self) -> str:
+        """The sentence of the turns that shares most words with the facts."""
         sentences = [part for text in self.said for part in _SENTENCE.split(text)]
         terms = frozenset(tokenize(self.stated))
-        nearest = max(sentences, key=lambda part: len(terms & set(tokenize(part))), default="")
-        return f"{self.stated}\n{nearest}"
+        return max(sentences, key=lambda part: len(terms & set(tokenize(part))), default="")
+
+    @property
+    def basis(self) -> str:
+        """The facts with the sentence that they come from."""
+        return f"{self.stated}\n{self.nearest}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +164,7 @@ def _unfit(item: MemoryItem, told: Told) -> str:
     basis = told.basis
     if _UNSURE.search(basis):
         return "what was told is not certain"
-    if told.said and all(text.rstrip().endswith("?") for text in told.said):
+    if told.nearest.rstrip().endswith("?"):
         return "it was only asked"
     if _PLANS.search(told.stated) and not _PLANS.search(item.text):
         return "what was told is a plan"

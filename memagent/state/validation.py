@@ -88,7 +88,7 @@ def validate_ops(  # noqa: PLR0913 (one batch has many surroundings)
             rejected.append(_rejected(op, refused.reason, refused.detail))
         else:
             ended.update(op.about if isinstance(op, Update | Delete) else ())
-            settled.update(() if isinstance(op, Delete) else op.about)
+            settled.update(() if isinstance(op, Delete) else _places(op, facts))
     if guard is not None and guard.enforce:
         for place, fact in enumerate(facts):
             if place not in settled and len(accepted) < limits.max_ops:
@@ -96,6 +96,13 @@ def validate_ops(  # noqa: PLR0913 (one batch has many surroundings)
                 with suppress(Refused):  # what memory says already is not lost
                     accepted.append(validator.checked(Add(fact=fact, reason=reason)))
     return OpBatch(accepted=tuple(accepted), rejected=tuple(rejected), doubts=tuple(doubts))
+
+
+def _places(op: MemoryOp, facts: Sequence[Fact]) -> tuple[int, ...]:
+    """Return the places of the facts that an op decides about."""
+    if op.about or not isinstance(op, Add | Noop):
+        return tuple(place for place in op.about if place < len(facts))
+    return tuple(place for place, fact in enumerate(facts) if fact == op.fact)
 
 
 NOT_DECIDED: Final = "not decided"
@@ -180,7 +187,7 @@ class _Validator:
         self, op: MemoryOp, guard: Guard, facts: Sequence[Fact], ended: Mapping[int, int]
     ) -> str:
         """Return what the guard holds against an op; "" for nothing."""
-        shown = tuple(facts[place] for place in op.about if place < len(facts))
+        shown = tuple(facts[place] for place in _places(op, facts))
         sources = op.source_turn_ids if isinstance(op, Update | Delete) else ()
         cited = dict.fromkeys(
             (*sources, *(name for fact in shown for name in fact.source_turn_ids))

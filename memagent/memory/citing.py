@@ -76,9 +76,9 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup, *, question: st
         names = ", ".join(sorted(set(dropped)))
         notes = (*notes, f"citations to evidence that was not shown were dropped: {names}")
     verdict = answer.verdict if kept else Verdict.UNSUPPORTED
-    if kept and answer.probability is None:
-        if problem := _problem(answer.text, question, list(kept.values()), by_id):
-            verdict, notes = Verdict.UNSUPPORTED, (*notes, problem)
+    problem = "" if answer.probability is not None else _problem(answer, question, kept, by_id)
+    if problem:
+        verdict, notes = Verdict.UNSUPPORTED, (*notes, problem)
     return answer.model_copy(
         update={
             "citations": tuple(kept.values()),
@@ -90,9 +90,15 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup, *, question: st
 
 
 def _problem(
-    text: str, question: str, citations: Sequence[Citation], hits: Mapping[str, Hit]
+    answer: Answer,
+    question: str,
+    kept: Mapping[tuple[str, str | None], Citation],
+    hits: Mapping[str, Hit],
 ) -> str:
-    """Return why citations do not carry a model's answer; "" when they do."""
+    """Return why citations do not carry a model's answer; "" when they do, or are none."""
+    text, citations = answer.text, list(kept.values())
+    if not citations:
+        return ""
     if carried(text, question, citations, hits) < _CARRIED:
         return NOT_CARRIED
     items = [item for citation in citations if (item := hits[citation.hit_id].item) is not None]

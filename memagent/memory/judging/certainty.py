@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from math import log
@@ -23,7 +23,7 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from memagent.core.answers import Hit
+from memagent.core.answers import Hit, Relevance
 from memagent.core.errors import ConfigError
 from memagent.memory.judging.evidence import Evidence, evidence_of
 from memagent.memory.judging.features import (
@@ -144,12 +144,13 @@ def read_hits(
     if not evidence:
         return Reading()
     model = model or open_model()
+    evidence += [_nothing_else(evidence[0])] if len(evidence) == 1 else []
     rows = features(view, evidence, weights, text)
     scores = rows @ model.order
     order = np.argsort(-scores, kind="stable")
     shares = np.exp(scores - scores[order[0]])
     shares /= shares.sum()
-    chosen = chosen_of(evidence, order, shares)
+    chosen = [at for at in chosen_of(evidence, order, shares) if evidence[at].text]
     doubts = {at: _doubts(view, rows[at], evidence[at]) for at in chosen}
     chosen.sort(key=lambda at: bool(doubts[at]))
     overall = overall_of(
@@ -166,6 +167,7 @@ def read_hits(
             cosine=float(rows[at, COLUMN["cosine"]]),
         )
         for at in map(int, order)
+        if evidence[at].text
     }
     return Reading(
         order=tuple(scored[at] for at in dict.fromkeys((*chosen[:1], *scored))),
@@ -173,6 +175,16 @@ def read_hits(
         probability=float(1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))),
         doubts=doubts[chosen[0]],
     )
+
+
+def _nothing_else(only: Evidence) -> Evidence:
+    """Return an empty statement beside the only one.
+
+    The weights were fitted to several candidates: how far the best leads tells how sure
+    it is.
+    """
+    hit = only.hit.model_copy(update={"id": "-", "score": 0.0, "why": Relevance()})
+    return replace(only, hit=hit, text="", turn_ids=(), valid=None, around=(), by_hand=False)
 
 
 def read_search(

@@ -95,7 +95,8 @@ async def cite(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     draft = state.get("answer")
     if draft is None:
         raise ModelError("the answer graph reached cite without an answer")
-    question, hits, bank = _question(state), state.get("hits", []), runtime.context.bank
+    question, bank = _question(state), runtime.context.bank
+    hits = list({hit.id: hit for hit in (*state.get("hits", []), *draft.hits)}.values())
     cited: Answer = checked_citations(draft, hits, bank, question=question.text)
     additions: dict[str, object] = {
         "question": question,

@@ -33,6 +33,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from memagent.core.records import Granularity, Record, Text, TimeSpan, as_utc
+from memagent.language.vocabulary import MONTHS
 from memagent.timex import calendar as cal
 from memagent.timex import vocabulary as words
 from memagent.timex.calendar import Reading
@@ -167,9 +168,7 @@ def format_span(span: TimeSpan) -> str:
 
 # -- wording -----------------------------------------------------------------------------
 
-_MONTHS = (
-    "January February March April May June July August September October November December".split()
-)
+_MONTHS = MONTHS["en"].title().split()
 
 
 def _day(day: date) -> str:

@@ -32,6 +32,7 @@ from memagent.designs.parts.lines import day_span
 from memagent.designs.parts.rules.corrections import stands_alone
 from memagent.designs.parts.rules.currency import latest_first
 from memagent.designs.parts.rules.keeping import conflicting, overlap
+from memagent.designs.parts.rules.overview import overview
 from memagent.designs.parts.rules.wording import quote_from, said_line, short_answer, time_for
 from memagent.memory.bank import MemoryBank
 from memagent.memory.judging.certainty import OPEN_YEAR, Reading, Scored, read_hits, term_weights
@@ -62,6 +63,8 @@ class EvidenceAnswerer:
         self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
     ) -> Answer:
         """Return an answer with one to three quotations, or an abstention that says why."""
+        if (listed := overview(question, ctx)) is not None:
+            return listed.model_copy(update={"notes": (NO_MODEL_NOTE, *listed.notes)})
         bank = ctx.bank
         state = bank.state
         speakers = dict.fromkeys(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from memagent.core.records import Granularity, TimeSpan
 from memagent.designs.parts.lines import day_text
+from memagent.language.vocabulary import NUMBER
 from memagent.memory.judging.evidence import Evidence
 from memagent.memory.question import QuestionKind, QuestionView
 from memagent.state.tokens import tokenize
@@ -141,7 +142,7 @@ _PLACES = re.compile(
     r"((?:the\s+)?[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*)"
 )
 _COUNTS = re.compile(
-    r"\b(\d+(?:[.,]\d+)?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\s+"
+    rf"\b({NUMBER.pattern})\s+"
     r"(?:\w+\s+){0,2}?([a-z]+)",
     re.I,
 )

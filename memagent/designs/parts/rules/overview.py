@@ -44,6 +44,7 @@ _SAID = re.compile(
     re.I,
 )
 _ME = frozenset("i me myself us we mich mir ich wir uns mí mi yo nosotros dije conté".split())
+_ARTICLE = re.compile(r"^(?:the|my|our|mein[e]?[nr]?|mi|el|la)\s+", re.I)
 _ALL = re.compile(
     r"^(?:(?:our|the|this|my|unser[e]?|das|die|nuestra|la|so\s+far)\s+)*(?:chats?|conversations?|talks?|memor(?:y|ies)|everything"
     r"|gespräch|unterhaltung|alles|conversación|charla|todo)(?:\s+(?:so\s+far|bisher))?$",
@@ -59,7 +60,7 @@ def overview(question: Question, ctx: SlotContext) -> Answer | None:
     items = sorted(items, key=_said_at)[-MOST_LISTED:]
     hits = [Hit(id=item.id, score=1.0, item=item) for item in items]
     lines, citations = [], list[Citation]()
-    for hit, item in zip(hits, items, strict=True):
+    for hit in hits:
         entry = evidence_of(hit, ctx.bank.state)[0]
         quote = quote_from(entry.text, ())
         written = entry.by_hand or not entry.turn_ids
@@ -96,8 +97,10 @@ def _asked_for(question: Question, ctx: SlotContext) -> list[MemoryItem]:
     about, said = _ABOUT.match(text), _SAID.search(text)
     if not about and not said and not _SELF.match(text):
         return []
+    if not question.where.model_copy(update={"min_trust": None}).empty:
+        return []  # a search keeps to conditions
     now = question.asked_at or ctx.clock()
-    least = question.min_trust or Trust.EXTERNAL
+    least = question.where.min_trust or Trust.UNTRUSTED
     active = [
         item
         for item in ctx.bank.state.items.values()
@@ -122,21 +125,17 @@ def _asked_for(question: Question, ctx: SlotContext) -> list[MemoryItem]:
 
 _SAYING = frozenset(
     tokenize(
-        "say said tell told talk mention was habe hat haben gesagt erzählt qué que dije conté dijo contó am el en im"
+        "say said tell told talk mention was habe hat haben gesagt erzählt qué que dije conté dijo"
+        " contó am el en im"
     )
 )
 
 
 def _about(what: str, items: Sequence[MemoryItem], *, spoken: bool = False) -> list[MemoryItem]:
-    """Return the memories of a person's own words and of those who speak of them, or of a thing."""
-    name = re.sub(
-        r"^(?:the|my|our|mein[e]?[nr]?|mi|el|la)\s+", "", what.strip(" ,.\"'"), flags=re.I
-    )
-    speakers = {
-        folded(item.speaker)
-        for item in items
-        if item.speaker and item.trust.rank <= Trust.USER.rank
-    }
+    """Return what a person said or is told of, or what is told of a thing."""
+    name = _ARTICLE.sub("", what.strip(" ,.\"'"))
+    people = (item for item in items if item.trust.rank <= Trust.USER.rank)
+    speakers = {folded(item.speaker) for item in people if item.speaker}
     if _ALL.match(what):
         return list(items)
     if folded(name) in _ME:

@@ -22,7 +22,7 @@ from memagent.state.fold import folded
 from memagent.state.tokens import tokenize
 from memagent.timex.resolve import find_times
 
-MOST_LISTED: Final = 12
+MOST_LISTED: Final = 30
 """Memories that a list names; the latest are taken."""
 SURE: Final = 0.9
 """Probability of a list: what it quotes is about what is asked, if not all of it."""

@@ -101,3 +101,15 @@ def test_a_models_answer_has_the_polarity_and_subject_of_what_it_cites(
     answer = cite(draft, hits, Nowhere(), question="Does Ana have a car?")
     assert (answer.verdict is Verdict.UNSUPPORTED) == bool(note)
     assert (note in answer.notes) == bool(note)
+
+
+def test_what_was_written_by_hand_stays_so_after_delete_and_restore() -> None:
+    with Agent(path=":memory:", design="verbatim") as agent:
+        agent.remember([{"name": "Ana", "content": "I live in Porto."}])
+        (item,) = agent.memory.get_all()
+        agent.memory.update(item.id, "Ana lives in Braga.")
+        agent.memory.delete(item.id)
+        agent.memory.restore(item.id)
+        answer = agent.ask("Where does Ana live?")
+    assert 'Written by hand: "Ana lives in Braga."' in answer.text
+    assert [citation.by_hand for citation in answer.citations] == [True]

@@ -141,6 +141,8 @@ _PLACES = re.compile(
     r"|born|grew\s+up|went|go|travel(?:led|ed)?|flew|stay(?:ed|ing)?)\b[^.?!,;]{0,80}?\s(?:in|to|at|near)\s+"
     r"((?:the\s+)?[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*)"
 )
+_LIVING = re.compile(r"liv|mov|reloc|settl|based|born|grew|stay", re.I)
+"""Verbs of a place that somebody lives at; a job or a journey names another."""
 _COUNTS = re.compile(
     rf"\b({NUMBER.pattern})\s+"
     r"(?:\w+\s+){0,2}?([a-z]+)",
@@ -166,7 +168,12 @@ def short_answer(evidence: Evidence, view: QuestionView) -> str:
     )
     asked = set(view.terms)
     if view.kind is QuestionKind.WHERE:
-        spans = [match[1] for match in _PLACES.finditer(text)]
+        living = bool(asked & {"live", "home", "resid"})
+        spans = [
+            match[1]
+            for match in _PLACES.finditer(text)
+            if not living or _LIVING.match(match[0]) is not None
+        ]
         spans = [span for span in spans if not _TAKEN.search(text[: text.index(span)])]
     elif view.kind is QuestionKind.HOW_MANY:
         spans = [match[1] for match in _COUNTS.finditer(text) if asked & set(tokenize(match[2]))]

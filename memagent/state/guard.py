@@ -114,8 +114,10 @@ class Guard:
                 return ungrounded(op.fact.text, told, valid=op.fact.valid) if rewritten else ""
             case Noop():
                 return _not_known(item, told) if item is not None and told.facts else ""
-            case _ if item is None:
-                return ""
+            case Update() | Delete():
+                return self._of_change(op, item, told, ended) if item is not None else ""
+
+    def _of_change(self, op: Update | Delete, item: MemoryItem, told: Told, ended: int) -> str:
         reason = _unfit(item, told)
         if not reason and isinstance(op, Update):
             reason = _bad_text(op, item, told)

@@ -68,8 +68,11 @@ def evidence_of(hit: Hit, state: BankState, *, past: bool = False) -> list[Evide
     older, newer = (None, *versions[:-1]), (*versions[1:], None)
     by_hand: list[bool] = []
     for item, before in zip(versions, older, strict=True):
-        same = before is not None and item.text == before.text
-        inherited = same and item.source_turn_ids == before.source_turn_ids and by_hand[-1]
+        inherited = (
+            before is not None
+            and by_hand[-1]
+            and (item.text, item.source_turn_ids) == (before.text, before.source_turn_ids)
+        )
         by_hand.append(inherited or edited(item, before))
     rows = list(zip(versions, by_hand, newer, strict=True))[::-1]
     return [

@@ -59,7 +59,8 @@ def overview(question: Question, ctx: SlotContext) -> Answer | None:
         return None
     items = sorted(items, key=_said_at)[-MOST_LISTED:]
     hits = [Hit(id=item.id, score=1.0, item=item) for item in items]
-    lines, citations = [], list[Citation]()
+    lines: list[str] = []
+    citations: list[Citation] = []
     for hit in hits:
         entry = evidence_of(hit, ctx.bank.state)[0]
         quote = quote_from(entry.text, ())

@@ -23,10 +23,11 @@ from memagent.core.records import Session, Trust
 from memagent.core.reports import AgentStatus, IngestReport
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Trial
+from memagent.designs.parts.guarded import guarded
 from memagent.memory.chunking import split_session
 from memagent.memory.incoming import Said, When, as_question, as_session
 from memagent.parts import NoModel
-from memagent.remembering import OnError, demanding, remember_session
+from memagent.remembering import OnError, remember_session
 from memagent.tracing import (
     Attributes,
     Span,
@@ -132,7 +133,7 @@ class AsyncAgent(AgentParts):
         session = as_session(what, at=at, session_id=session_id, now=self.clock())
         context = self.context
         if not self.keep_unreadable:
-            context = replace(context, design=demanding(context.design))
+            context = replace(context, design=guarded(context.design))
         with operation_span("upsert_memory", capture=self.capture_content) as span:
             report, failure = await remember_session(session, context=context, tracing=self.tracing)
             if span.recording:

@@ -3,35 +3,31 @@
 The turns are stored before any model is asked, so no failure loses them. A chunk that
 fails ends the run; the next run of the same session begins with it.
 
-The surprise: whether a reply that cannot be read is a failure is decided by the slots
-that the graph runs with. `demanding` wraps a design's extractor and manager so that
-such a reply, asked for twice, raises before anything is committed. A rollout runs the
-design as it is: there the reply is the policy's deed, and stays data with its parse
-status.
+A reply that cannot be read, although it was asked for twice, is no failure: the design
+that serves (`designs.parts.guarded`) remembers such a chunk by the rules, and the report
+says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-from memagent.core.errors import ModelError, ReplyUnreadable
+from memagent.core.errors import ModelError
 from memagent.core.exchange import FinishReason, ModelResponse, Usage
-from memagent.core.ops import ParseStatus
+from memagent.core.ops import OpBatch
 from memagent.core.records import Chunk, Session
 from memagent.core.reports import ChunkReport, IngestReport
 from memagent.core.snapshot import Commit
-from memagent.designs.base import MemoryDesign, Proposal, SlotContext
+from memagent.designs.base import Proposal
+from memagent.designs.parts.guarded import BY_RULES, first_unread
 from memagent.memory.chunking import split_session
 
 if TYPE_CHECKING:
     from memagent.graphs.state import AgentContext
 
-S = TypeVar("S")
 OnError = Literal["raise", "keep"]
 """After a model failure: raise it once the turns are stored, or keep it in the report."""
-_UNREAD = (ParseStatus.FAILED, ParseStatus.EMPTY)
 
 
 async def remember_session(
@@ -76,42 +72,15 @@ async def remember_session(
     return report, failure
 
 
-def demanding(design: MemoryDesign) -> MemoryDesign:
-    """Return the design with an extractor and a manager that raise `ReplyUnreadable`.
-
-    They do where a reply was empty or unreadable, and the second one to the same
-    question as well.
-    """
-    return replace(
-        design,
-        extractor=_demanding(design.extractor, "extractor"),
-        manager=_demanding(design.manager, "manager"),
-    )
-
-
-def _demanding(
-    slot: Callable[[S, SlotContext], Awaitable[Proposal[Any]]], role: str
-) -> Callable[[S, SlotContext], Awaitable[Proposal[Any]]]:
-    async def demanding_slot(given: S, ctx: SlotContext, /) -> Proposal[Any]:
-        proposal = await slot(given, ctx)
-        if (at := _first_unread(proposal.parse)) is not None:
-            replies = proposal.responses[at : at + 1] or proposal.responses[-1:]
-            raise ReplyUnreadable(_unreadable(replies[0] if replies else None, role))
-        return proposal
-
-    return demanding_slot
-
-
-def _first_unread(statuses: Sequence[ParseStatus]) -> int | None:
-    """Return the place of the first unreadable reply that no second one made good."""
-    at = 0
-    while at < len(statuses):
-        if statuses[at] in _UNREAD:
-            if statuses[at + 1 : at + 2] == () or statuses[at + 1] in _UNREAD:
-                return min(at + 1, len(statuses) - 1)
-            at += 1
-        at += 1
-    return None
+def _note(parts: Sequence[Proposal[Any]], commit: Commit) -> str:
+    """Say why the rules stood in for the model, if they did."""
+    if not any(done.op.reason.startswith(BY_RULES) for done in commit.ops):
+        return ""
+    for role, part in zip(("extractor", "manager"), parts, strict=False):
+        if (at := first_unread(part.parse)) is not None:
+            replies = part.responses[at : at + 1] or part.responses[-1:]
+            return f"{BY_RULES}: {_unreadable(replies[0] if replies else None, role)}"
+    return BY_RULES
 
 
 def _unreadable(last: ModelResponse | None, role: str) -> str:
@@ -146,6 +115,7 @@ def _chunk_report(chunk: Chunk, state: Mapping[str, Any]) -> ChunkReport:
     ]
     responses = tuple(response for part in parts for response in part.responses)
     facts: Proposal[Any] | None = state.get("facts")
+    batch: OpBatch | None = state.get("batch")
     spent: Usage = state.get("usage", Usage())
     return ChunkReport(
         chunk_id=chunk.id,
@@ -162,4 +132,6 @@ def _chunk_report(chunk: Chunk, state: Mapping[str, Any]) -> ChunkReport:
         responses=responses,
         commit_id=commit.id,
         usage=sum((response.usage for response in responses), spent),
+        doubts=batch.doubts if batch is not None else (),
+        note=_note(parts, commit),
     )

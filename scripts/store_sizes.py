@@ -117,7 +117,7 @@ async def opened(store: Store, *, users: int) -> dict[str, float]:
 def _payload_bytes(bank: Any) -> float:
     """Mean length of a point's payload as JSON; 0 without the extra."""
     try:
-        points_module = import_module("memagent.vectors.qdrant_points")
+        points = import_module("memagent.vectors.qdrant_points").Points(Scope())
     except ImportError:
         return 0.0
     level = bank.view.level(bank.log.head)

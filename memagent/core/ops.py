@@ -24,6 +24,19 @@ def _is_none(value: object) -> bool:
 class _Op(Record):
     reason: Text = ""
     """Why the manager chose this op, in its own words."""
+    about: Annotated[tuple[int, ...], Field(exclude=True, repr=False)] = ()
+    """Places of the facts it decides about, among those shown; no part of its value."""
+
+    def __eq__(self, other: object) -> bool:
+        """Compare all fields but `about`."""
+        if type(other) is not type(self):
+            return NotImplemented
+        names = type(self).model_fields.keys() - {"about"}
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def __hash__(self) -> int:
+        """Hash by kind and reason."""
+        return hash((type(self), self.reason))
 
 
 class Add(_Op):
@@ -190,3 +203,5 @@ class OpBatch(Record):
 
     accepted: tuple[MemoryOp, ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    doubts: Annotated[tuple[Rejected, ...], Field(exclude=True)] = ()
+    """What the guard would have refused, where it only watches; never stored."""

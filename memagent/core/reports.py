@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from memagent.core.exchange import ModelResponse, Usage
 from memagent.core.ops import MemoryOp, ParseStatus, Rejected, Repair
@@ -28,6 +30,10 @@ class ChunkReport(Record):
     responses: tuple[ModelResponse, ...] = ()
     commit_id: Text | None = None
     usage: Usage = Usage()
+    doubts: Annotated[tuple[Rejected, ...], Field(exclude=True)] = ()
+    """What the guard would have refused, where it only watches."""
+    note: Annotated[Text, Field(exclude_if=lambda note: not note)] = ""
+    """Why the rules remembered the chunk in the model's place; "" where they did not."""
     failure: Text | None = None
     """The model failure that kept the chunk from being processed.
 

@@ -37,6 +37,7 @@ from memagent.designs.feedback import Feedback, RunningValue
 from memagent.designs.prompting import prompts_of
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel, Clock
+from memagent.state.guard import Guard
 
 T = TypeVar("T")
 
@@ -102,6 +103,10 @@ class SlotContext:
     """Tool calls and their results so far, for the answerer."""
     sampling: Mapping[Role, Sampling] = field(default_factory=dict[Role, Sampling])
     """Decoding settings by role; a role that is absent uses the provider's defaults."""
+    strict: bool = False
+    """Whether a second unreadable reply ends a slot's work."""
+    again: bool = True
+    """Whether an unreadable reply may be asked for again."""
     trail: Trail = field(default_factory=Trail, compare=False)
 
     async def call(
@@ -265,6 +270,8 @@ class MemoryDesign:
     compactor: Compactor | None = None
     """None keeps the whole history of a trial in its workspace."""
     limits: OpLimits = OpLimits()
+    guard: Guard | None = None
+    """What holds a model's ops to what was told; None where the op is the policy's deed."""
     relate: RelateSettings = RelateSettings()
     chunk_turns: int = 8
     """Most turns a chunk; sessions are cut into balanced chunks."""

@@ -16,6 +16,7 @@ from memagent.core.exchange import Message, ModelResponse, Usage
 from memagent.designs.base import Answerer, SlotContext, ToolsWanted
 from memagent.graphs.flow import Flow, Step
 from memagent.graphs.state import AnswerState, NodeRuntime
+from memagent.memory.citing import CEILING
 from memagent.memory.citing import cite as checked_citations
 from memagent.memory.judging.certainty import read_search
 from memagent.tracing import operation_span, records_content, search_figures, step
@@ -99,7 +100,8 @@ async def cite(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     draft = state.get("answer")
     if draft is None:
         raise ModelError("the answer graph reached cite without an answer")
-    question, hits, bank = _question(state), state.get("hits", []), runtime.context.bank
+    question, bank = _question(state), runtime.context.bank
+    hits = list({hit.id: hit for hit in (*state.get("hits", []), *draft.hits)}.values())
     cited: Answer = checked_citations(draft, hits, bank, question=question.text)
     additions: dict[str, object] = {
         "question": question,
@@ -110,7 +112,7 @@ async def cite(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     if cited.probability is None and not cited.abstained and hits:
         asked_at = question.asked_at or runtime.context.clock()
         reading = read_search(question.text, hits, bank.state, bank.view.index, asked_at=asked_at)
-        additions["probability"] = reading.sure
+        additions["probability"] = min(reading.sure, CEILING.get(cited.verdict, 1.0))
     return {"answer": cited.model_copy(update=additions)}
 
 

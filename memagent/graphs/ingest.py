@@ -20,6 +20,7 @@ from memagent.designs.relating import relate as relate_facts
 from memagent.graphs.flow import Flow, Step
 from memagent.graphs.state import AgentContext, IngestState, NodeRuntime
 from memagent.state.adjacency import event_as_item
+from memagent.state.guard import Guard
 from memagent.state.validation import validate_ops
 from memagent.tracing import step
 
@@ -53,20 +54,23 @@ async def validate(state: IngestState, runtime: NodeRuntime) -> IngestState:
     An op may touch only what was shown.
     """
     facts, proposal = state.get("facts"), state.get("proposal")
-    bank = runtime.context.bank
+    bank, design = runtime.context.bank, runtime.context.design
     visible: dict[str, MemoryItem] = {}
     for hit in (hit for related in state.get("related", ()) for hit in related.hits):
         item = hit.item or (hit.event and event_as_item(bank.state.graph, hit.event))
         if item is not None:
             visible[item.id] = item
     proposed, chunk = proposal.values if proposal is not None else (), _chunk(state)
+    decided = proposal is not None and (proposal.responses or any(op.about for op in proposed))
     check = partial(
         validate_ops,
         proposed,
         visible=visible,
-        limits=runtime.context.design.limits,
+        limits=design.limits,
         chunk=chunk,
         existing_ids=bank.state.items,
+        guard=design.guard or Guard(enforce=False) if decided else None,
+        facts=[related.fact for related in state.get("related", ())],
     )
     large = len(proposed) >= LARGE or sum(len(turn.text) for turn in chunk.turns) >= LARGE_CHARS
     batch = await aside(check) if large else check()

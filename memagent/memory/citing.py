@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from memagent.core.answers import Answer, Citation, Hit, Verdict
+from memagent.core.answers import QUOTED_FROM, Answer, Citation, Hit, Verdict
 from memagent.core.records import Session, TimeSpan, Turn
+from memagent.language.vocabulary import NEGATION
 from memagent.memory.judging.likeness import likeness, words_of
-from memagent.memory.question import content_terms
+from memagent.memory.question import Period, content_terms, read_question
+from memagent.state.fold import folded
 from memagent.state.tokens import tokenize
 from memagent.timex.resolve import format_span
 
@@ -21,6 +24,11 @@ _CARRIED = 0.5
 """Least share of an answer's content words that its citations must carry."""
 _DAY = timedelta(days=1)
 NOT_CARRIED = "what is cited does not say this"
+OF_ANOTHER = "what is cited is about somebody else"
+OPPOSITE = "what is cited says the opposite"
+STALE = "what is cited has changed since"
+CEILING = {Verdict.UNSUPPORTED: QUOTED_FROM, Verdict.ABSTAINED: QUOTED_FROM}
+"""Most that an answer with this verdict may claim to be sure."""
 
 
 class TurnLookup(Protocol):
@@ -68,9 +76,9 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup, *, question: st
         names = ", ".join(sorted(set(dropped)))
         notes = (*notes, f"citations to evidence that was not shown were dropped: {names}")
     verdict = answer.verdict if kept else Verdict.UNSUPPORTED
-    judged = answer.probability is not None
-    if kept and not judged and carried(answer.text, question, kept.values(), by_id) < _CARRIED:
-        verdict, notes = Verdict.UNSUPPORTED, (*notes, NOT_CARRIED)
+    problem = "" if answer.probability is not None else _problem(answer, question, kept, by_id)
+    if problem:
+        verdict, notes = Verdict.UNSUPPORTED, (*notes, problem)
     return answer.model_copy(
         update={
             "citations": tuple(kept.values()),
@@ -79,6 +87,52 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup, *, question: st
             "verdict": verdict,
         }
     )
+
+
+def _problem(
+    answer: Answer,
+    question: str,
+    kept: Mapping[tuple[str, str | None], Citation],
+    hits: Mapping[str, Hit],
+) -> str:
+    """Return why citations do not carry a model's answer; "" when they do, or are none."""
+    text, citations = answer.text, list(kept.values())
+    if not citations:
+        return ""
+    if carried(text, question, citations, hits) < _CARRIED:
+        return NOT_CARRIED
+    items = [item for citation in citations if (item := hits[citation.hit_id].item) is not None]
+    view = read_question(question, speakers={item.speaker for item in items if item.speaker})
+    texts = [f"{citation.quote}\n{hits[citation.hit_id].text}" for citation in citations]
+    if items and len(items) == len(citations) and view.people:
+        names = {folded(name) for name in view.people}
+        tellers = (
+            folded(f"{item.subject or ''} {item.speaker or ''} {text}")
+            for item, text in zip(items, texts, strict=True)
+        )
+        if not any(name in teller for teller in tellers for name in names):
+            return OF_ANOTHER
+    denies = [_denies(said, text, question) for said in texts]
+    own = _denies(text, text, "")
+    if own and not any(NEGATION.search(said) for said in texts):
+        return OPPOSITE
+    if not own and all(denies):
+        return OPPOSITE
+    stale = all(
+        item.version > (citation.version or item.version)
+        for item, citation in zip(items, citations, strict=False)
+    )
+    if items and stale and view.period is not Period.THEN and view.present:
+        return STALE
+    return ""
+
+
+def _denies(said: str, answer: str, question: str) -> bool:
+    """Say whether the clause that shares most with an answer and its question denies."""
+    asked = set(tokenize(f"{answer} {question}"))
+    clauses = re.split(r"[.!?;,\n]+|\bbut\b", said)
+    nearest = max(clauses, key=lambda clause: len(asked & set(tokenize(clause))))
+    return NEGATION.search(nearest) is not None
 
 
 def carried(

@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from memagent.core.answers import MAX_ASKED_TIMES, MAX_RULED_CHARS
 from memagent.core.records import Record, Text, TimeSpan
+from memagent.language.vocabulary import MONTHS, WEEKDAYS
 from memagent.state.fold import folded
 from memagent.state.tokens import tokenize
 from memagent.timex.resolve import find_times
@@ -201,10 +202,9 @@ _ENDS = frozenset(
 )
 _POSSESSIVE = re.compile(r"['’]s?$")
 _NOT_PEOPLE = frozenset(
-    "i what when where who whom whose which why how is are was were do does did has have "
-    "had will would can could should the a an in on at monday tuesday wednesday thursday "
-    "friday saturday sunday january february march april may june july august september "
-    "october november december christmas easter halloween thanksgiving internet god english "
+    f"{MONTHS['en']} {WEEKDAYS['en']} i what when where who whom whose which why how is are was "
+    "were do does did has have had will would can could should the a an in on at christmas "
+    "easter halloween thanksgiving internet god english "
     "french spanish german chinese japanese italian".split()
 )
 

@@ -84,19 +84,22 @@ def _read_op(entry: Entry, facts: Sequence[Fact], fact_is_text: bool) -> MemoryO
     name = _only("ops", filter(None, (_op_name(entry.get(key)) for key in _OP_KEYS)))
     if name is None:
         raise Unfit(RejectReason.UNKNOWN_OP, "op must be one of ADD, UPDATE, DELETE, NOOP")
-    fact = _fact_of(entry, facts)
+    place = _place_of(entry, facts)
+    fact, about = (None, ()) if place is None else (facts[place], (place,))
     reason = string_at(entry, "reason", "why") or ""
     if name == "ADD":
-        return _read_add(entry, fact, facts, reason)
+        return _read_add(entry, place, facts, reason)
     target = _only("ids", filter(None, (plain_id(entry.get(key)) for key in _ID_KEYS))) or ""
     if name == "NOOP":
-        return Noop(id=target or None, fact=fact, reason=reason)
+        return Noop(id=target or None, fact=fact, reason=reason, about=about)
     if not target:
         raise Unfit(RejectReason.INVALID_FIELDS, f"{name} must name the id of an item")
     sources = ids_at(entry, SOURCE_KEYS) or (fact.source_turn_ids if fact else ())
     version = index_of(entry.get("version"))
     if name == "DELETE":
-        return Delete(id=target, version=version, source_turn_ids=sources, reason=reason)
+        return Delete(
+            id=target, version=version, source_turn_ids=sources, reason=reason, about=about
+        )
     text = _only("texts", filter(None, (string_at(entry, key) for key in _TEXT_KEYS)))
     text = text or (fact.text if fact and fact_is_text else None)
     return Update(
@@ -106,17 +109,20 @@ def _read_op(entry: Entry, facts: Sequence[Fact], fact_is_text: bool) -> MemoryO
         source_turn_ids=sources,
         valid=fact.valid if fact else None,
         reason=reason,
+        about=about,
     )
 
 
-def _read_add(entry: Entry, fact: Fact | None, facts: Sequence[Fact], reason: str) -> Add:
+def _read_add(entry: Entry, place: int | None, facts: Sequence[Fact], reason: str) -> Add:
     """Read an ADD of a shown fact, perhaps reworded, or of words of its own.
 
     Words of its own that repeat a shown fact stand for that fact.
     """
     text = string_at(entry, *_TEXT_KEYS)
-    if text is not None and fact is None:
-        fact = next((shown for shown in facts if folded(shown.text) == folded(text)), None)
+    if text is not None and place is None:
+        same = (at for at, shown in enumerate(facts) if folded(shown.text) == folded(text))
+        place = next(same, None)
+    fact = None if place is None else facts[place]
     if fact is None and text is None:
         raise Unfit(RejectReason.INVALID_FIELDS, "ADD must name a fact or bring a text")
     values: dict[str, object] = (
@@ -134,6 +140,7 @@ def _read_add(entry: Entry, fact: Fact | None, facts: Sequence[Fact], reason: st
         {
             "fact": values,
             "reason": reason,
+            "about": () if place is None else (place,),
             "tags": [flat_text(tag) for tag in tags] if isinstance(tags, list) else (),
             "metadata": metadata if isinstance(metadata, dict) else {},
         }
@@ -153,14 +160,14 @@ def _op_name(value: JsonValue) -> str | None:
     return _OP_NAMES.get(re.sub(r"[\s_-]", "", value[:20]).lower()) if known else None
 
 
-def _fact_of(entry: Entry, facts: Sequence[Fact]) -> Fact | None:
-    """Return the fact that an entry names; the only one when it names none."""
+def _place_of(entry: Entry, facts: Sequence[Fact]) -> int | None:
+    """Return the place of the fact that an entry names; the only one when it names none."""
     named = value_at(entry, _INDEX_KEYS)
     if named is None:
-        return facts[0] if len(facts) == 1 else None
+        return 0 if len(facts) == 1 else None
     index = index_of(named[0] if isinstance(named, list) and len(named) == 1 else named)
     if index is None or not 0 <= index < len(facts):
         raise Unfit(
             RejectReason.UNRESOLVED, f"no fact {raw_json(named)[:40]} among the {len(facts)} shown"
         )
-    return facts[index]
+    return index

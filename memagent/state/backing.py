@@ -23,6 +23,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from memagent.core.records import TimeSpan
+from memagent.language.vocabulary import NEGATION
 from memagent.state.tokens import tokenize
 
 ADDED_SHARE: Final = 2 / 3
@@ -37,10 +38,6 @@ _GLUE = (
     "goes went get gets got make makes made take takes hold holds now currently recently "
     "still also previously formerly before after since until instead anymore longer new old "
     "current name named call called one two day today yesterday tomorrow"
-)
-_NEGATION = re.compile(
-    r"\b(?:not?|never|none|nobody|nothing|neither|nor|without|cannot|longer|\w+n['’]t|no-one)\b",
-    re.IGNORECASE,
 )
 _RETRACTION = re.compile(
     r"\b(?:forget|delete|remove|erase|discard|scrap|cancel|cancell?ed|sold|stopped|quit"
@@ -135,7 +132,7 @@ class Words:
     @cached_property
     def negated(self) -> bool:
         """Whether any of the texts holds a negation."""
-        return any(map(_NEGATION.search, self.texts))
+        return any(map(NEGATION.search, self.texts))
 
     def content(self, text: str) -> frozenset[str]:
         """Return the terms of a text without the speakers' names."""
@@ -172,7 +169,7 @@ def backs_addition(
     names = {term for match in _CAPITAL.finditer(text) for term in tokenize(match[0])}
     if any(_has_digit(term) or term in names or term in suspect for term in missing):
         return False
-    if _NEGATION.search(text) is not None and not words.negated:
+    if NEGATION.search(text) is not None and not words.negated:
         return False
     return len(weighty) - len(missing) >= ADDED_SHARE * len(weighty)
 
@@ -201,7 +198,7 @@ def backs_deletion(words: Words, text: str) -> bool:
     named = frozenset(term for term in content - glue() if not _has_digit(term)) or content
     return any(
         (len(named & spoken) >= RETRACTED_SHARE * len(named) and _RETRACTION.search(sentence))
-        or (content <= spoken and _NEGATION.search(sentence))
+        or (content <= spoken and NEGATION.search(sentence))
         for sentence, spoken in sentences
         if named & spoken
     )
@@ -214,7 +211,7 @@ def takes_back(words: Words, text: str) -> bool:
     """
     content = words.content(text) - glue()
     return any(
-        content & spoken and any(mark.search(said) for mark in (_RETRACTION, _NEGATION, _OVER))
+        content & spoken and any(mark.search(said) for mark in (_RETRACTION, NEGATION, _OVER))
         for sentence, spoken in words.sentences
         if (said := _KEEPING.sub(" ", sentence))
     )
@@ -250,7 +247,7 @@ def steers(texts: Sequence[str], *, old: str, new: str, known: frozenset[str]) -
 
 
 def _denies(text: str) -> bool:
-    return _NEGATION.search(text) is not None or _RETRACTION.search(text) is not None
+    return NEGATION.search(text) is not None or _RETRACTION.search(text) is not None
 
 
 def speaks_of(spoken: frozenset[str], terms: Iterable[str]) -> bool:

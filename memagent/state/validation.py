@@ -17,9 +17,12 @@ them, versions filled in. `evidence` says how far cited turns are trusted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from memagent.core.ops import (
     Add,
@@ -35,11 +38,12 @@ from memagent.core.ops import (
 from memagent.core.records import Chunk, Fact, MemoryItem, TimeSpan, Trust, lowest_trust
 from memagent.state.evidence import NO_IDS, Evidence, Refused
 from memagent.state.fold import folded
+from memagent.state.guard import Guard, Told
 
 _SYSTEM_KEYS = frozenset({"id", "trust", "version"})
 
 
-def validate_ops(
+def validate_ops(  # noqa: PLR0913 (one batch has many surroundings)
     proposed: Sequence[MemoryOp],
     *,
     visible: Mapping[str, MemoryItem],
@@ -47,6 +51,8 @@ def validate_ops(
     chunk: Chunk | None = None,
     existing_ids: Container[str] = NO_IDS,
     actor_trust: Trust = Trust.USER,
+    guard: Guard | None = None,
+    facts: Sequence[Fact] = (),
 ) -> OpBatch:
     """Sort proposals into accepted and rejected ones, each in order.
 
@@ -55,10 +61,17 @@ def validate_ops(
     without one (a direct caller) sources and speakers are taken as given and nothing is
     trusted more than `actor_trust`. `existing_ids` tells an id that was not shown from
     one that does not exist.
+
+    With a `guard`, ops of a language model about `facts` must be backed by what was told.
+    Where it enforces this, each fact that no accepted op decides about, or that only
+    deletes, is added with the reason.
     """
     validator = _Validator(visible, limits, Evidence(chunk, actor_trust, visible), existing_ids)
     accepted: list[MemoryOp] = []
     rejected: list[Rejected] = []
+    doubts: list[Rejected] = []
+    settled: set[int] = set()
+    ended: Counter[int] = Counter()
     for op in proposed:
         try:
             if len(accepted) >= limits.max_ops:
@@ -66,10 +79,50 @@ def validate_ops(
                     RejectReason.TOO_MANY_OPS,
                     f"at most {limits.max_ops} ops are taken from one batch",
                 )
-            accepted.append(validator.checked(op))
+            if guard is not None and (reason := validator.doubt(op, guard, facts, ended)):
+                if guard.enforce:
+                    raise Refused(RejectReason.UNGROUNDED, reason)
+                doubts.append(_rejected(op, RejectReason.UNGROUNDED, reason))
+            accepted.append(validator.checked(op).model_copy(update={"about": ()}))
         except Refused as refused:
-            rejected.append(Rejected(reason=refused.reason, detail=refused.detail, op=op))
-    return OpBatch(accepted=tuple(accepted), rejected=tuple(rejected))
+            rejected.append(_rejected(op, refused.reason, refused.detail))
+        else:
+            ended.update(op.about if isinstance(op, Update | Delete) else ())
+            settled.update(() if isinstance(op, Delete) else _places(op, facts))
+    if guard is not None and guard.enforce:
+        for place, fact in enumerate(facts):
+            if place not in settled and len(accepted) < limits.max_ops:
+                reason = _why_added(place, proposed, rejected)
+                with suppress(Refused):  # what memory says already is not lost
+                    accepted.append(validator.checked(Add(fact=fact, reason=reason)))
+    return OpBatch(accepted=tuple(accepted), rejected=tuple(rejected), doubts=tuple(doubts))
+
+
+def _places(op: MemoryOp, facts: Sequence[Fact]) -> tuple[int, ...]:
+    """Return the places of the facts that an op decides about."""
+    if op.about or not isinstance(op, Add | Noop):
+        return tuple(place for place in op.about if place < len(facts))
+    return tuple(place for place, fact in enumerate(facts) if fact == op.fact)
+
+
+NOT_DECIDED: Final = "not decided"
+"""The reason of a fact that no op names."""
+
+
+def _rejected(op: MemoryOp, reason: RejectReason, detail: str) -> Rejected:
+    return Rejected(reason=reason, detail=detail, op=op.model_copy(update={"about": ()}))
+
+
+def _why_added(place: int, proposed: Sequence[MemoryOp], rejected: Sequence[Rejected]) -> str:
+    """Say why a fact is added that no accepted op keeps."""
+    op = next((op for op in proposed if place in op.about), None)
+    if op is None:
+        return NOT_DECIDED
+    bare = op.model_copy(update={"about": ()})
+    refused = next((entry for entry in rejected if entry.op == bare), None)
+    if refused is not None:
+        return f"{op.op} was refused: {refused.detail}"
+    return f"it ends {op.id}" if isinstance(op, Delete) else NOT_DECIDED
 
 
 def restates(fact: Fact, item: Fact | MemoryItem) -> bool:
@@ -129,6 +182,27 @@ class _Validator:
         for item_id, item in self.visible.items():
             if item.active:
                 self._note(item.text, _Statement(item_id, item.speaker, item.valid))
+
+    def doubt(
+        self, op: MemoryOp, guard: Guard, facts: Sequence[Fact], ended: Mapping[int, int]
+    ) -> str:
+        """Return what the guard holds against an op; "" for nothing."""
+        shown = tuple(facts[place] for place in _places(op, facts))
+        sources = op.source_turn_ids if isinstance(op, Update | Delete) else ()
+        cited = dict.fromkeys(
+            (*sources, *(name for fact in shown for name in fact.source_turn_ids))
+        )
+        if isinstance(op, Add):
+            cited |= dict.fromkeys(op.fact.source_turn_ids)
+        turns = [turn for name in cited if (turn := self.source.turns.get(name)) is not None]
+        told = Told(
+            shown,
+            tuple(turn.said for turn in turns),
+            tuple(dict.fromkeys(turn.speaker for turn in self.source.turns.values())),
+        )
+        item = None if isinstance(op, Add) else self.visible.get(op.id or "")
+        times = max((ended.get(place, 0) for place in op.about), default=0)
+        return guard.problem(op, item, told, ended=times)
 
     def checked(self, op: MemoryOp) -> MemoryOp:
         """Return the op, normalised. Raises `Refused`."""

@@ -45,10 +45,12 @@ DAY = timedelta(days=1)
 
 
 class Lean(Enum):
-    """The side on which an incomplete date lies: the past in memories, the future in plans."""
+    """The side on which an incomplete date lies: the past in reports, the future in plans."""
 
     PAST = "past"
     FUTURE = "future"
+    OPEN = "open"
+    """Neither is sure; a reading is then the likelier side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +178,16 @@ def weekday_in_week(day: date, weekday: int, offset: int = 0) -> date:
 def pick_year(on: Callable[[int], date], today: date, lean: Lean) -> date:
     """Return the date of a yearly day that a speaker means on `today`.
 
-    That is the coming one in plans, else the nearest that is not far ahead.
+    That is the coming one in plans and the latest in reports; where neither is sure, the
+    nearest that is not far ahead.
     """
     options = [on(today.year + shift) for shift in (-1, 0, 1)]
     past = max(day for day in options if day <= today)
     future = min(day for day in options if day >= today)
     if lean is Lean.FUTURE:
         return future
+    if lean is Lean.PAST:
+        return past
     return future if future - today <= min(NEAR_FUTURE, today - past) else past
 
 

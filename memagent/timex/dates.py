@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 
 from memagent.core.records import Granularity
+from memagent.language import vocabulary as lexicon
 from memagent.timex import calendar as cal
 from memagent.timex import vocabulary as words
 from memagent.timex.calendar import Lean, Reading
@@ -43,8 +44,9 @@ def _numeric_date(match: Match, _ctx: Context) -> Reading:
     return cal.one_day(date(full, month, day), relative=False)
 
 
-def _day_of_month(match: Match, ctx: Context) -> Reading:
-    month, day = words.month_number(match["m"]), int(match["d"])
+def day_of_month(match: Match, ctx: Context) -> Reading:
+    """Read the groups d, m and, where they are told, name and y."""
+    month, day = lexicon.month_number(match["m"]), int(match["d"])
     year, relative = words.stated_year(match, ctx)
     if year is not None:
         return cal.one_day(date(year, month, day), relative=relative)
@@ -54,14 +56,14 @@ def _day_of_month(match: Match, ctx: Context) -> Reading:
 
     if name := match.groupdict().get("name"):
         near = (in_year(ctx.today.year + shift) for shift in (0, -1, 1))
-        fitting = (day for day in near if day.weekday() == words.weekday_number(name))
+        fitting = (day for day in near if day.weekday() == lexicon.weekday_number(name))
         if named := next(fitting, None):
             return cal.one_day(named, relative=True)
     return cal.one_day(cal.pick_year(in_year, ctx.today, ctx.lean), relative=True)
 
 
 def _days_of_month(match: Match, ctx: Context) -> Reading:
-    first = _day_of_month(match, ctx)
+    first = day_of_month(match, ctx)
     stop = first.first_day.replace(day=int(match["d2"])) + cal.DAY
     if stop <= first.first_day:
         raise ValueError("the last day lies before the first")
@@ -105,9 +107,10 @@ def _numeric_month(match: Match, _ctx: Context) -> Reading:
     return cal.unit_reading(date(int(match["y"]), int(match["month"]), 1), "month", relative=False)
 
 
-def _month(match: Match, ctx: Context) -> Reading:
+def month_of_year(match: Match, ctx: Context) -> Reading:
+    """Read the groups m and, where they are told, which and y."""
     year, relative = words.stated_year(match, ctx)
-    month = words.month_number(match["m"])
+    month = lexicon.month_number(match["m"])
     if year is None:
         year = words.year_of_month(month, words.which_of(match), ctx)
     return cal.unit_reading(date(year, month, 1), "month", relative=relative)
@@ -166,12 +169,12 @@ ATOMS = (
     ),
     words.atom(
         rf"\b{words.NAME}(?:the\s+)?{words.DAY}(?:\s+of)?[\s-]+{_M}(?:-(?=\d{{4}}))?{_MAYBE_YEAR}",
-        _day_of_month,
+        day_of_month,
         words.guard_verb_month,
     ),
     words.atom(
         rf"\b{words.NAME}{_M}\s+(?:the\s+)?{words.DAY}(?!:\d){_MAYBE_YEAR}",
-        _day_of_month,
+        day_of_month,
         words.guard_verb_month,
     ),
     words.atom(
@@ -204,9 +207,9 @@ ATOMS = (
         _numeric_month,
         words.guard_preposition,
     ),
-    words.atom(rf"\b{_M}{words.OF_YEAR}", _month, words.guard_real_day),
-    words.atom(rf"\b{words.WHICH}\s+{_M}", _month, words.guard_which_month),
-    words.atom(rf"\b{_M}", _month, words.guard_month),
+    words.atom(rf"\b{_M}{words.OF_YEAR}", month_of_year, words.guard_real_day),
+    words.atom(rf"\b{words.WHICH}\s+{_M}", month_of_year, words.guard_which_month),
+    words.atom(rf"\b{_M}", month_of_year, words.guard_month),
     words.atom(
         r"(?<![\d.,:/$€£])(?:(?<!-)|(?<=mid-)|(?<=early-)|(?<=late-))(?:(?P<y>19\d\d|20\d\d|2100)(?![\d%])(?![.,:/-]\d)|['’](?P<yy>\d\d)\b)",
         _year,

@@ -16,9 +16,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from memagent.timex import dates, relative
+from memagent.timex import dates, foreign, relative
 
-ATOMS = dates.ATOMS + relative.ATOMS
+ATOMS = dates.ATOMS + relative.ATOMS + foreign.ATOMS
 
 
 @cache

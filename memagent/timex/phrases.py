@@ -18,11 +18,12 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from memagent.core.records import Granularity
+from memagent.language import vocabulary as lexicon
 from memagent.timex import calendar as cal
 from memagent.timex import vocabulary as words
 from memagent.timex.calendar import Lean, Part, Reading
 from memagent.timex.grammar import ATOMS, any_atom
-from memagent.timex.tense import leans_future
+from memagent.timex.tense import direction
 from memagent.timex.vocabulary import Atom, Context, Match, Standing, Unanchored
 
 _INNER = re.compile(
@@ -51,6 +52,7 @@ _PARTS: dict[str, Part] = {
     **dict.fromkeys(("mid", "middle"), "mid"),
     **dict.fromkeys(("late", "end"), "late"),
 }
+_SIDES = (Lean.PAST, Lean.FUTURE)
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _LEAP_YEAR = 2024  # stands for the year that a neighbour may still tell
 
@@ -70,13 +72,15 @@ class _Atom:
 class Phrase:
     """A stretch of text with its meaning.
 
-    `bare` while nothing but an atom that needs an operator has been read.
+    `bare` while nothing but an atom that needs an operator has been read. `open` says
+    that a plan would read it otherwise than a report, and the text is neither.
     """
 
     start: int
     end: int
     reading: Reading
     bare: bool
+    open: bool = False
 
 
 def phrases(
@@ -85,7 +89,7 @@ def phrases(
     *,
     loose: bool,
     most: int | None,
-    lean: Lean = Lean.PAST,
+    lean: Lean = Lean.OPEN,
 ) -> Iterator[Phrase]:
     """Yield every readable phrase, grown as far as it goes; phrases may overlap.
 
@@ -101,9 +105,14 @@ def phrases(
             pair = _pair(lowered, atom, atoms[index + 1], Context(anchor, lean), loose=loose)
             if pair:
                 yield pair
-        phrase = _inner(lowered, atom, _context(lowered, atom, Context(anchor, lean)))
+        context = _context(lowered, atom, Context(anchor, lean))
+        phrase = _inner(lowered, atom, context)
         if phrase is None:
             continue
+        if context.lean is Lean.OPEN and phrase.reading.relative:
+            sides = (_inner(lowered, atom, Context(anchor, side)) for side in _SIDES)
+            undecided = len({side and side.reading for side in sides}) > 1
+            phrase = replace(phrase, open=undecided)
         opened = _open(lowered, phrase)
         if loose or not opened.bare:
             yield opened
@@ -133,8 +142,8 @@ def _atoms(text: str, lowered: str, anchor: datetime | None, *, loose: bool) -> 
 
 
 def _context(text: str, atom: _Atom, around: Context) -> Context:
-    future = leans_future(text, atom.start, atom.end)
-    return replace(around, lean=Lean.FUTURE) if future else around
+    lean = direction(text, atom.start, atom.end)
+    return around if lean is Lean.OPEN else replace(around, lean=lean)
 
 
 def _read(atom: _Atom, ctx: Context) -> Reading | None:
@@ -187,7 +196,7 @@ def _apply_nth(operator: Match, reading: Reading) -> Reading | None:
     nth = words.ordinal_number(operator["nth"])
     if what in ("day", "week", "weekend", "month", "quarter", "half"):
         return cal.nth_of(reading, nth, what)
-    return cal.nth_of(reading, nth, words.weekday_number(what))
+    return cal.nth_of(reading, nth, lexicon.weekday_number(what))
 
 
 def _apply_side(operator: Match, reading: Reading) -> Reading | None:
@@ -197,7 +206,7 @@ def _apply_side(operator: Match, reading: Reading) -> Reading | None:
     if operator["day"]:
         find = cal.weekday_before if before else cal.weekday_after
         return cal.one_day(
-            find(base, words.weekday_number(operator["day"])), relative=reading.relative
+            find(base, lexicon.weekday_number(operator["day"])), relative=reading.relative
         )
     if operator["night"]:
         return cal.one_day(base + sign * cal.DAY, relative=reading.relative)
@@ -294,4 +303,4 @@ def _open(text: str, phrase: Phrase) -> Phrase:
     else:
         bounds = None, reading.start if word in ("before", "prior to") else reading.end
     opened = Reading(*bounds, Granularity.RANGE, reading.relative)
-    return Phrase(operator.start(), phrase.end, opened, False)
+    return replace(phrase, start=operator.start(), reading=opened, bare=False)

@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from functools import partial
 
 from memagent.core.records import Granularity
+from memagent.language import vocabulary as lexicon
 from memagent.timex import calendar as cal
 from memagent.timex import vocabulary as words
 from memagent.timex.calendar import Lean, Reading
@@ -90,12 +91,12 @@ def _second_weekday(match: Match, ctx: Context) -> Reading:
     groups = match.groupdict()
     unit, times = words.unit_named(groups["u"])
     weeks = times * words.count_of(groups.get("n") or "one")
-    day = cal.weekday_after(ctx.today, words.weekday_number(groups["d"]))
+    day = cal.weekday_after(ctx.today, lexicon.weekday_number(groups["d"]))
     return cal.one_day(cal.move(day, weeks, unit), relative=True)
 
 
 def _weekdays_ago(match: Match, ctx: Context) -> Reading:
-    day = cal.weekday_before(ctx.today, words.weekday_number(match["d"]))
+    day = cal.weekday_before(ctx.today, lexicon.weekday_number(match["d"]))
     return cal.one_day(day - timedelta(weeks=words.count_of(match["n"]) - 1), relative=True)
 
 
@@ -113,22 +114,28 @@ def _duration(match: Match, ctx: Context) -> Reading:
     return _stretch(start, ctx.today + cal.DAY)
 
 
-def _weekday(match: Match, ctx: Context) -> Reading:
-    weekday, which = words.weekday_number(match["d"]), words.which_of(match)
-    week = match.groupdict().get("week") or (which if which in ("this", "next") else "")
+def weekday(match: Match, ctx: Context) -> Reading:
+    """Read the groups d and, where they are told, which, week, past and next."""
+    groups = match.groupdict()
+    number, which = lexicon.weekday_number(match["d"]), words.which_of(match)
+    week = groups.get("week") or (which if which in ("this", "next") else "")
     if week:
-        day = cal.weekday_in_week(ctx.today, weekday, TURNS[week])
-    elif TURNS.get(which) == 1 or (not which and ctx.lean is Lean.FUTURE):
-        day = cal.weekday_after(ctx.today, weekday)
+        day = cal.weekday_in_week(ctx.today, number, TURNS[week])
+    elif (
+        TURNS.get(which) == 1
+        or groups.get("next")
+        or (not which and not groups.get("past") and ctx.lean is Lean.FUTURE)
+    ):
+        day = cal.weekday_after(ctx.today, number)
     else:
-        day = cal.weekday_before(ctx.today, weekday)
+        day = cal.weekday_before(ctx.today, number)
     return cal.one_day(day, relative=True)
 
 
 def _second_unit(match: Match, ctx: Context) -> Reading:
     sign = -1 if match["rel"].startswith("before") else 1
     if match["d"]:
-        weekday = words.weekday_number(match["d"])
+        weekday = lexicon.weekday_number(match["d"])
         near = (
             cal.weekday_before(ctx.today, weekday)
             if sign < 0
@@ -195,17 +202,17 @@ ATOMS = (
     ),
     words.atom(
         rf"\b{words.WHICH}\s+(?P<d>{_DOW})(?:\s+{words.PART_OF_DAY})?",
-        _weekday,
+        weekday,
         words.guard_weekday,
     ),
     words.atom(
         rf"\b(?P<d>{_DOW})(?:\s+{words.PART_OF_DAY})?(?:\s+(?:of\s+)?(?P<week>last|this|next)\s+week\b)?",
-        _weekday,
+        weekday,
         words.guard_weekday,
     ),
     words.atom(
         rf"\b(?P<week>last|next)\s+week(?:\s+on)?\s+(?P<d>{_DOW})",
-        _weekday,
+        weekday,
         words.guard_weekday,
     ),
     words.atom(

@@ -12,8 +12,9 @@ Conventions, chosen so that spans agree with how people date what they tell:
   9 June; "two weeks ago" is the one before that.
 - "last Friday" is the latest Friday before the anchor; "this Friday" lies in the
   anchor's week and "next Friday" in the week after.
-- An incomplete date ("in June", "on Friday", "7 May") lies in the past unless its
-  clause speaks of a plan or it is a day at most 60 days ahead.
+- An incomplete date ("in June", "on Friday", "7 May") lies in the past where its clause
+  reports, and ahead where it speaks of a plan. Where neither is sure it is `open`, and
+  the span is a guess: the past, or a day at most 60 days ahead.
 - "the last month" and "this past year" are the stretch up to the anchor; "a few days
   ago" is the week before the anchor.
 - An open phrase ("since 2016", "before 9 June 2023") has one bound and granularity
@@ -32,11 +33,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from memagent.core.records import Granularity, Record, Text, TimeSpan, as_utc
+from memagent.language.vocabulary import MONTHS
 from memagent.timex import calendar as cal
 from memagent.timex import vocabulary as words
-from memagent.timex.calendar import Lean, Reading
+from memagent.timex.calendar import Reading
 from memagent.timex.phrases import phrases
-from memagent.timex.tense import tells_of_future
+from memagent.timex.tense import direction_told
 
 if TYPE_CHECKING:
     from dateparser.date import DateDataParser
@@ -57,6 +59,8 @@ class TimeMention(Record):
     span: TimeSpan
     relative: bool
     """Whether the anchor was needed to read it."""
+    open: bool = False
+    """Whether the text leaves open if a coming or a past one is meant; `span` is a guess."""
 
 
 def find_times(text: str, *, anchor: datetime | None, most: int | None = None) -> list[TimeMention]:
@@ -84,6 +88,7 @@ def find_times(text: str, *, anchor: datetime | None, most: int | None = None) -
                     text=text[start:end],
                     span=span,
                     relative=phrase.reading.relative,
+                    open=phrase.open,
                 )
             )
     return sorted(mentions, key=lambda mention: mention.start)
@@ -94,7 +99,8 @@ def resolve_time(
 ) -> TimeSpan | None:
     """Return the span that a whole phrase names.
 
-    `told` are texts that it dates; where they speak of a plan, "Friday" is the next one.
+    `told` are texts that it dates; where they speak of a plan, "Friday" is the next one,
+    and where they neither plan nor report, it is none.
 
     `None` when it names none, or is relative and there is no anchor. Phrases outside
     the grammar go to dateparser, imported on first need; its answer is taken as a day,
@@ -104,7 +110,7 @@ def resolve_time(
     if not said or len(said) > MAX_PHRASE_CHARS:
         return None
     moment = as_utc(anchor) if anchor else None
-    lean = Lean.FUTURE if tells_of_future(told, said) else Lean.PAST
+    lean = direction_told(told, said)
     whole = [
         phrase
         for phrase in phrases(said, moment, loose=True, most=None, lean=lean)
@@ -112,6 +118,8 @@ def resolve_time(
         and _IGNORED_AFTER.fullmatch(said, phrase.end)
     ]
     longest = max(whole, key=lambda phrase: phrase.end - phrase.start, default=None)
+    if told and longest is not None and longest.open:
+        return None
     reading = longest.reading if longest else _fallback(said, moment)
     return None if reading is None else _span(reading, said)
 
@@ -129,7 +137,9 @@ _CUE = re.compile(
     r"|a(?:fternoon|utumn)|s(?:pring|ummer)|fall|christmas|xmas|halloween|quarter"
     r"|t(?:hanksgiving|ies\b)|valentine"
     r"|\b(?:q[1-4]\b|a(?:go|pr|ug)|back|j(?:an|un|ul)|f(?:eb|ri)|m(?:ar|ay|on|inute)"
-    r"|s(?:ep|at|un)|oct|nov|dec|t(?:ue|hu)|wed|hour))",
+    r"|s(?:ep|at|un)|oct|nov|dec|t(?:ue|hu)|wed|hour))"
+    r"|tag\b|woche|monat|jahr|ge?stern|heute|morgen|märz|mai\b|jänner|okt|dez|mittwoch|don|frei|sonn|dien"
+    r"|ayer|anoche|hoy|mañana|semana|mes(?:es)?\b|año|días?\b|ene|abr|dic|lunes|mi[ée]r|jueves|viernes|s[áa]b|dom",
 )
 
 
@@ -158,9 +168,7 @@ def format_span(span: TimeSpan) -> str:
 
 # -- wording -----------------------------------------------------------------------------
 
-_MONTHS = (
-    "January February March April May June July August September October November December".split()
-)
+_MONTHS = MONTHS["en"].title().split()
 
 
 def _day(day: date) -> str:

@@ -14,8 +14,9 @@ from enum import Enum
 from functools import cached_property
 from typing import get_args
 
+from memagent.language.vocabulary import COUNTS, SMALL_NUMBERS, TENS
 from memagent.timex.calendar import Lean, Reading, Unit
-from memagent.timex.tense import leans_future
+from memagent.timex.tense import leans_future, moved_to
 
 Match = re.Match[str]
 
@@ -29,7 +30,7 @@ class Context:
     """The context of a phrase: the anchor, which way incomplete dates lean, a year told nearby."""
 
     anchor: datetime | None
-    lean: Lean = Lean.PAST
+    lean: Lean = Lean.OPEN
     year: int | None = None
 
     @property
@@ -54,15 +55,8 @@ class Standing(Enum):
     ALONE = "alone"
 
 
-_MONTHS: Sequence[str] = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_WEEKDAYS: Sequence[str] = "mon tue wed thu fri sat sun".split()
-_SMALL: Sequence[str] = (
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
-    " sixteen seventeen eighteen nineteen"
-).split()
-_TENS: Sequence[str] = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _ORDINALS: Sequence[str] = "first second third fourth fifth".split()
-_COUNTS = dict[str, int](zip((*_SMALL, *_TENS), (*range(1, 20), *range(20, 100, 10)), strict=True))
+_TENS, _SMALL = TENS.split(), SMALL_NUMBERS["en"].split()
 _NUMBER_WORD = (
     rf"(?:{'|'.join(_TENS)})(?:[\s-](?:{'|'.join(_SMALL[:9])}))?|{'|'.join(reversed(_SMALL))}"
 )
@@ -115,16 +109,6 @@ _UNITS: dict[str, tuple[Unit, int]] = {
 }
 
 
-def month_number(word: str) -> int:
-    """Return 1 for "January", "jan" and "Jan."."""
-    return _MONTHS.index(word[:3].lower()) + 1
-
-
-def weekday_number(word: str) -> int:
-    """Return 0 for "Monday" and "mon"."""
-    return _WEEKDAYS.index(word[:3].lower())
-
-
 def unit_named(word: str) -> tuple[Unit, int]:
     """Return the unit behind "weeks" or "fortnight", and how many of it the word means."""
     return _UNITS[word.lower().rstrip("s")]
@@ -145,7 +129,7 @@ def count_of(words: str) -> int:
         return int(bare)
     if "couple" in bare:
         return 2
-    return sum(_COUNTS.get(word, 0) for word in re.split(r"[\s-]+", bare)) or 1
+    return sum(COUNTS.get(word, 0) for word in re.split(r"[\s-]+", bare)) or 1
 
 
 def amount_range(words: str, unit: Unit) -> tuple[int, int]:
@@ -291,7 +275,9 @@ def guard_weekday(text: str, match: Match) -> Standing:
         return Standing.REFUSED
     groups = match.groupdict()
     placed = groups.get("which") or groups.get("week")
-    return Standing.ALONE if placed else guard_preposition(text, match)
+    if placed or moved_to(match.string, match.start()):
+        return Standing.ALONE
+    return guard_preposition(text, match)
 
 
 def guard_second_weekday(text: str, match: Match) -> Standing:

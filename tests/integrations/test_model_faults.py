@@ -112,11 +112,6 @@ CASES = {
         errors.ModelUnavailable, retryable=True, reply=Reply.truncated(keep_bytes=60)
     ),
     "Content filter": Case(errors.ReplyWithheld, reply=Reply(text=None, finish="content_filter")),
-    "Empty reply": Case(errors.ReplyUnreadable, reply=Reply(text="")),
-    "Unreadable reply": Case(errors.ReplyUnreadable, reply=Reply(text="Sure, I can help!")),
-    "Reply cut off": Case(
-        errors.ReplyUnreadable, reply=Reply(text='{"facts": [{"te', finish="length")
-    ),
     "Refused request": Case(
         errors.RequestRefused, reply=Reply.failing(400, error="temperature must be below 2")
     ),
@@ -291,24 +286,38 @@ def test_refused_connections_are_given_up_soon_and_a_wait_is_kept_within_the_bud
     assert all(wait >= 7 for wait in patient)
 
 
-def test_an_unreadable_reply_is_asked_for_once_more_and_then_the_chunk_failed() -> None:
+UNREADABLE = {
+    "empty": Reply(text=""),
+    "prose": Reply(text="Sure, I can help!"),
+    "cut off": Reply(text='{"facts": [{"te', finish="length"),
+    "the prompt's example": Reply(
+        text='{"facts": [{"text": "Vexil adopted a grey cat named Qindra", "source": "D1:3"}]}'
+    ),
+    "turns of nobody": Reply(text='{"facts": [{"text": "Ana moved", "source": "D9:9"}]}'),
+}
+
+
+@pytest.mark.parametrize("reply", UNREADABLE.values(), ids=list(UNREADABLE))
+def test_after_a_second_unreadable_reply_the_rules_remember_the_chunk(reply: Reply) -> None:
     async def story() -> None:
-        with failing(CASES["Unreadable reply"]) as (settings, server):
+        without = AsyncAgent(path=":memory:", design="verbatim")
+        await without.remember(TALK, session_id="s1")
+        with failing(Case(ReplyUnreadable, reply=reply)) as (settings, server):
             agent = AsyncAgent(path=":memory:", settings=settings)
-            with pytest.raises(ReplyUnreadable) as caught:
-                await agent.remember(TALK, session_id="s1")
-            assert len(server.requests) == 2
-            report = caught.value.report
-            assert report is not None
-            assert len(report.failed_chunks) == 1
-            assert "could not be read" in (report.failed_chunks[0].failure or "")
+            report = await agent.remember(TALK, session_id="s1")
+            assert len(server.requests) <= 3
+            assert "could not be read" in report.chunks[0].note
+            assert not report.failed_chunks
+            assert all("by the rules" in done.op.reason for done in report.chunks[0].applied)
+            kept, least = await agent.memory.get_all(), await without.memory.get_all()
+            assert {item.text for item in kept} >= {item.text for item in least}
 
     asyncio.run(story())
 
 
 def test_a_rollout_keeps_an_unreadable_reply_as_data() -> None:
     async def story() -> None:
-        with failing(CASES["Unreadable reply"]) as (settings, _):
+        with failing(Case(ReplyUnreadable, reply=UNREADABLE["prose"])) as (settings, _):
             agent = AsyncAgent(path=":memory:", settings=settings, keep_unreadable=True)
             report = await agent.remember(TALK, session_id="s1")
             assert report.failed_chunks == ()

@@ -25,7 +25,7 @@ TEXT: Final[JsonSchema] = {"type": "string"}
 TEXT_OR_NULL: Final[JsonSchema] = {"type": ["string", "null"]}
 TEXTS: Final[JsonSchema] = {"type": "array", "items": TEXT}
 INTEGER: Final[JsonSchema] = {"type": "integer"}
-_NOTHING = frozenset({ParseStatus.FAILED, ParseStatus.EMPTY})
+UNREAD = frozenset({ParseStatus.FAILED, ParseStatus.EMPTY})
 _ECHO_CHARS = 2_000
 _AGAIN = (
     "That reply could not be used. Reply once more about what is quoted above, with the "
@@ -91,7 +91,7 @@ async def ask_for_json(
     messages = json_call.prompt.messages(**values)
     first = await ctx.call(role, messages, schema=schema, call=ordinal, prompt_digest=digest)
     parsed = json_call.parse(first.text)
-    if not retry or not _ask_again(parsed):
+    if not (retry and ctx.again) or not _ask_again(parsed):
         return JsonReply(parsed, (parsed.status,), (first,), parsed.repairs)
     if first.text.strip():
         messages = (*messages, Message(role="assistant", content=first.text[:_ECHO_CHARS]))
@@ -99,12 +99,12 @@ async def ask_for_json(
     second = await ctx.call(role, messages, schema=schema, call=ordinal + 1, prompt_digest=digest)
     reread = json_call.parse(second.text)
     statuses, repairs = (parsed.status, reread.status), (*parsed.repairs, *reread.repairs)
-    better = reread if reread.status not in _NOTHING or not parsed.values else parsed
+    better = reread if reread.status not in UNREAD or not parsed.values else parsed
     return JsonReply(better, statuses, (first, second), repairs)
 
 
 def _ask_again(parsed: Parsed[Any]) -> bool:
-    return parsed.status in _NOTHING or any(
+    return parsed.status in UNREAD or any(
         bad.reason is RejectReason.AMBIGUOUS for bad in parsed.rejected
     )
 

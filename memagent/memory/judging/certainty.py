@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from math import log
@@ -23,7 +23,7 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from memagent.core.answers import Hit
+from memagent.core.answers import Hit, Relevance
 from memagent.core.errors import ConfigError
 from memagent.memory.judging.evidence import Evidence, evidence_of
 from memagent.memory.judging.features import (
@@ -39,6 +39,7 @@ from memagent.search.index import IndexView
 from memagent.search.scoring import Scoring
 from memagent.search.segments import OWN
 from memagent.state.fold import BankState
+from memagent.timex.resolve import find_times
 
 MODEL_FILE: Final = Path(__file__).parent / "certainty.json"
 SHARE: Final = 0.3
@@ -53,6 +54,7 @@ UNMET_COSINE: Final = 0.45
 """Unless it is as near in meaning as this."""
 DOUBTED: Final = 0.6
 """Most that a reading may be sure when its best statement does not tell of what is asked."""
+OPEN_YEAR: Final = "it leaves open which year is meant"
 Floats = npt.NDArray[np.float64]
 
 _BEST: Final = tuple(name for name in FEATURES if name not in ("score", "period", "echo"))
@@ -142,12 +144,13 @@ def read_hits(
     if not evidence:
         return Reading()
     model = model or open_model()
+    evidence += [_nothing_else(evidence[0])] if len(evidence) == 1 else []
     rows = features(view, evidence, weights, text)
     scores = rows @ model.order
     order = np.argsort(-scores, kind="stable")
     shares = np.exp(scores - scores[order[0]])
     shares /= shares.sum()
-    chosen = chosen_of(evidence, order, shares)
+    chosen = [at for at in chosen_of(evidence, order, shares) if evidence[at].text]
     doubts = {at: _doubts(view, rows[at], evidence[at]) for at in chosen}
     chosen.sort(key=lambda at: bool(doubts[at]))
     overall = overall_of(
@@ -164,6 +167,7 @@ def read_hits(
             cosine=float(rows[at, COLUMN["cosine"]]),
         )
         for at in map(int, order)
+        if evidence[at].text
     }
     return Reading(
         order=tuple(scored[at] for at in dict.fromkeys((*chosen[:1], *scored))),
@@ -171,6 +175,16 @@ def read_hits(
         probability=float(1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))),
         doubts=doubts[chosen[0]],
     )
+
+
+def _nothing_else(only: Evidence) -> Evidence:
+    """Return an empty statement beside the only one.
+
+    The weights were fitted to several candidates: how far the best leads tells how sure
+    it is.
+    """
+    hit = only.hit.model_copy(update={"id": "-", "score": 0.0, "why": Relevance()})
+    return replace(only, hit=hit, text="", turn_ids=(), valid=None, around=(), by_hand=False)
 
 
 def read_search(
@@ -274,5 +288,8 @@ def _doubts(view: QuestionView, best: Floats, entry: Evidence) -> tuple[str, ...
         ),
         "no number is told": view.kind in COUNTING and not best[COLUMN["number"]],
         "it tells of somebody or something else": tells_of_another(view, entry),
+        OPEN_YEAR: view.kind is QuestionKind.WHEN
+        and entry.valid is None
+        and any(time.open for time in find_times(entry.text, anchor=entry.said_at, most=8)),
     }
     return tuple(reason for reason, there in doubts.items() if there)

@@ -66,10 +66,18 @@ def evidence_of(hit: Hit, state: BankState, *, past: bool = False) -> list[Evide
         return [replace(evidence, speaker=speaker, said_at=event.said_at, valid=event.valid)]
     versions = state.versions(hit.id) or (hit.item,)
     older, newer = (None, *versions[:-1]), (*versions[1:], None)
-    rows = list(zip(versions, older, newer, strict=True))[::-1]
+    by_hand: list[bool] = []
+    for item, before in zip(versions, older, strict=True):
+        inherited = (
+            before is not None
+            and by_hand[-1]
+            and (item.text, item.source_turn_ids) == (before.text, before.source_turn_ids)
+        )
+        by_hand.append(inherited or edited(item, before))
+    rows = list(zip(versions, by_hand, newer, strict=True))[::-1]
     return [
-        _version(hit, item, state, before=before, after=after)
-        for item, before, after in (rows if past else rows[:1])
+        _version(hit, item, state, first=item is versions[0], by_hand=written, after=after)
+        for item, written, after in (rows if past else rows[:1])
     ]
 
 
@@ -85,11 +93,10 @@ def _version(
     item: MemoryItem,
     state: BankState,
     *,
-    before: MemoryItem | None,
+    first: bool,
+    by_hand: bool,
     after: MemoryItem | None,
 ) -> Evidence:
-    first = before is None
-    by_hand = edited(item, before)
     timed = item.valid is not None and item.valid.start is not None
     evidence = Evidence(
         hit=hit,

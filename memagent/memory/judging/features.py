@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from memagent.language.vocabulary import NEGATION, NUMBER
 from memagent.memory.judging.evidence import (
     Evidence,
     echoes,
@@ -46,11 +47,7 @@ _KIN: Final = 0.8
 _SAME: Final = 0.9
 """Words around a statement of at least this weight are its own: what a correction corrects."""
 _NAMED = re.compile(r"(?<=[^.!?\s])\s+[A-Z][\w’'-]*[a-z][\w-]*")
-_NUMBER = re.compile(
-    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|couple|few|several"
-    r"|many|twice|once|dozen|both)\b",
-    re.I,
-)
+_FEW = re.compile(r"\b(?:couple|few|several|many|twice|once|dozen|both)\b", re.I)
 _PLACE = re.compile(
     r"\b(?:in|at|to|from|near|around|visited|visit|through)\s+(?:the\s+|an?\s+|my\s+)?[A-Z]"
 )
@@ -62,9 +59,6 @@ _PLACE_WORD = re.compile(
 )
 _CLAUSE = re.compile(
     r"[.!?;,:\n]+|\s[-–—]+\s|\b(?:but|although|though|because|while|so\s+that)\b", re.I
-)
-_NEGATED = re.compile(
-    r"n['’]t\b|\b(?:not|never|no\s+longer|any\s*more|used\s+to|stopped|quit|without)\b", re.I
 )
 _OF_ANOTHER = re.compile(
     r"^\W*(?:\w+\W+){0,2}?(?:my|our|his|her|their)\s+((?:\w+\s+){0,2}?\w+)", re.I
@@ -183,7 +177,7 @@ def _terms(text: str) -> frozenset[str]:
 def _clauses(text: str) -> tuple[tuple[frozenset[str], bool], ...]:
     """Return the terms of each clause, and whether it denies."""
     return tuple(
-        (frozenset(tokenize(clause)), _NEGATED.search(clause) is not None)
+        (frozenset(tokenize(clause)), NEGATION.search(clause) is not None)
         for clause in _CLAUSE.split(text)
     )
 
@@ -192,7 +186,7 @@ def _clauses(text: str) -> tuple[tuple[frozenset[str], bool], ...]:
 def _shape(text: str) -> tuple[float, bool, bool]:
     """Return whether a text tells a place (to 1.5), a number and a name."""
     place = bool(_PLACE.search(text)) + 0.5 * bool(_PLACE_WORD.search(text))
-    return place, bool(_NUMBER.search(text)), bool(_NAMED.search(text))
+    return place, bool(NUMBER.search(text) or _FEW.search(text)), bool(_NAMED.search(text))
 
 
 def _best_clause(

@@ -187,9 +187,7 @@ def test_the_trained_model_answers_through_the_command_line(
         == 0
     )
     ingested = memagent("ingest", "chat.txt", "--json")
-    if ingested.exit_code != 0:  # a model of seconds often rambles on: said, and the turn is kept
-        assert ingested.exit_code == 1
-        assert "ReplyUnreadable: best: the extractor's reply was cut off" in ingested.stderr
+    assert ingested.exit_code == 0  # a model of seconds often rambles on: the rules keep the turn
     stats = got(memagent("stats", "--json"))
     assert stats["sessions"] == 1, stats
     answer = got(memagent("ask", "what does Ivy work as?", "--json"))

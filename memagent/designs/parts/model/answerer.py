@@ -19,6 +19,7 @@ from memagent.designs.base import SlotContext
 from memagent.designs.parts.asking import TEXT, TEXTS, ask_about, object_schema, question_values
 from memagent.designs.parts.changes import change_lines, change_notes
 from memagent.designs.parts.lines import hit_lines, in_time_order, named, short_names
+from memagent.designs.parts.rules.overview import overview
 from memagent.designs.prompting import OnePrompt, fence
 from memagent.replies.answers import AnswerDraft, parse_answer
 from memagent.state.versions import clashes
@@ -45,6 +46,8 @@ class ModelAnswerer(OnePrompt):
         It is UNSUPPORTED without citations, and ABSTAINED when the model says so, when
         its reply cannot be read, and when there is nothing to show.
         """
+        if (listed := overview(question, ctx)) is not None:
+            return listed
         if nothing_to_show(hits, ctx):
             return no_evidence(question)
         shown = in_time_order(hits)

@@ -103,14 +103,14 @@ class FactReading:
     def read(self, text: str) -> Parsed[Fact]:
         """Read a reply; drafts that do not rest on turns of the chunk are rejected.
 
-        FAILED when nothing is left because no statement was grounded.
+        FAILED when nothing is left because every statement was refused.
         """
         parsed = parse_facts(text)
         results = [self._ground(draft) for draft in parsed.values]
         facts = tuple(fact for fact in results if isinstance(fact, Fact))
         bad = tuple(entry for entry in results if isinstance(entry, Rejected))
         status = parsed.status
-        if any(entry.reason is RejectReason.UNGROUNDED for entry in bad):
+        if any(entry.reason is RejectReason.UNGROUNDED for entry in bad) or (bad and not facts):
             status = ParseStatus.PARTIAL if facts else ParseStatus.FAILED
         return Parsed(
             status=status,
@@ -181,6 +181,7 @@ def _time_of(draft: FactDraft, turns: Sequence[Turn], said_at: datetime | None) 
     spans = {
         (mention.span.start, mention.span.end): mention.span
         for mention in find_times(draft.text, anchor=said_at)
+        if not mention.open
     }
     return next(iter(spans.values())) if len(spans) == 1 else None
 

@@ -22,6 +22,7 @@ from memagent.designs.parts.asking import (
     INTEGER,
     TEXT,
     TEXT_OR_NULL,
+    UNREAD,
     JsonCall,
     ask_for_json,
     list_schema,
@@ -81,7 +82,9 @@ class ModelManager(OnePrompt):
         plan = _Plan()
         size = self.facts_per_call or max(1, len(related))
         for start in range(0, len(related), size):
-            await self._decide(related[start : start + size], ctx, plan)
+            await self._decide(related[start : start + size], ctx, plan, start)
+            if ctx.strict and plan.statuses[-1] in UNREAD:
+                break  # asked twice; the guard adds what is not decided
         return Proposal(
             values=tuple(plan.ops),
             rejected=tuple(plan.rejected),
@@ -90,7 +93,9 @@ class ModelManager(OnePrompt):
             responses=tuple(plan.responses),
         )
 
-    async def _decide(self, related: Sequence[Related], ctx: SlotContext, plan: _Plan) -> None:
+    async def _decide(
+        self, related: Sequence[Related], ctx: SlotContext, plan: _Plan, first: int
+    ) -> None:
         prompt = load_prompt(self.prompt)
         facts = [entry.fact for entry in related]
         ranks = zip_longest(*(entry.hits for entry in related))
@@ -117,7 +122,8 @@ class ModelManager(OnePrompt):
             retry=self.retry,
         )
         for op in reply.parsed.values:
-            plan.add(with_id(op, names))
+            places = tuple(first + place for place in op.about)
+            plan.add(with_id(op, names).model_copy(update={"about": places}))
         plan.rejected += reply.parsed.rejected
         plan.statuses += reply.statuses
         plan.repairs += reply.repairs
@@ -178,9 +184,10 @@ def with_id(op: MemoryOp, names: Mapping[str, str]) -> MemoryOp:
 def _merged(old: MemoryOp, new: Update | Delete) -> MemoryOp:
     """Return the later change of an item on the turns of both; a deletion stays."""
     if not isinstance(old, Update):
-        return old
+        return old.model_copy(update={"about": (*old.about, *new.about)})
     update: dict[str, object] = {
-        "source_turn_ids": tuple(dict.fromkeys((*old.source_turn_ids, *new.source_turn_ids)))
+        "about": (*old.about, *new.about),
+        "source_turn_ids": tuple(dict.fromkeys((*old.source_turn_ids, *new.source_turn_ids))),
     }
     if isinstance(new, Update):
         update["valid"] = new.valid or old.valid

@@ -32,9 +32,10 @@ from memagent.designs.parts.lines import day_span
 from memagent.designs.parts.rules.corrections import stands_alone
 from memagent.designs.parts.rules.currency import latest_first
 from memagent.designs.parts.rules.keeping import conflicting, overlap
+from memagent.designs.parts.rules.overview import overview
 from memagent.designs.parts.rules.wording import quote_from, said_line, short_answer, time_for
 from memagent.memory.bank import MemoryBank
-from memagent.memory.judging.certainty import Reading, Scored, read_hits, term_weights
+from memagent.memory.judging.certainty import OPEN_YEAR, Reading, Scored, read_hits, term_weights
 from memagent.memory.judging.evidence import Evidence, evidence_of
 from memagent.memory.question import Period, QuestionKind, QuestionView, read_question
 from memagent.state.fold import BankState, folded
@@ -62,6 +63,8 @@ class EvidenceAnswerer:
         self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
     ) -> Answer:
         """Return an answer with one to three quotations, or an abstention that says why."""
+        if (listed := overview(question, ctx)) is not None:
+            return listed.model_copy(update={"notes": (NO_MODEL_NOTE, *listed.notes)})
         bank = ctx.bank
         state = bank.state
         speakers = dict.fromkeys(
@@ -154,7 +157,7 @@ def _answer(
 ) -> Answer:
     chosen = _shown(reading, view)
     best = chosen[0]
-    when, lead = _lead(best, view)
+    when, lead = (None, "") if OPEN_YEAR in reading.doubts else _lead(best, view)
     if not lead and verdict is Verdict.SUPPORTED:
         lead = short_answer(best, view)
     lines = [lead] if lead else []

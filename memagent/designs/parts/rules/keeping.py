@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from memagent.core.records import Fact, TimeSpan
+from memagent.language.vocabulary import MONTHS, NEGATION, NUMBER, WEEKDAYS, any_of
 from memagent.state.fold import folded
 from memagent.state.tokens import tokenize
 
@@ -70,19 +71,8 @@ def informative(text: str, *, names: Iterable[str] = ()) -> bool:
 
 # -- repeats ---------------------------------------------------------------------------
 
-_NEGATION = re.compile(
-    r"\b(?:not|no|never|none|nothing|nobody|neither|nor|without|cannot|no\s+longer)\b|n['’]t\b",
-    re.I,
-)
-NUMBER = re.compile(
-    r"\d+(?:[.,:]\d+)*|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
-    r"|twenty|thirty|forty|fifty|hundred|thousand)\b",
-    re.I,
-)
 CALENDAR = re.compile(
-    r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b"
-    r"|\b(?:january|february|march|april|may|june|july|august|september|october|november"
-    r"|december)\b"
+    rf"\b{any_of(*WEEKDAYS.values())}s?\b|\b{any_of(*MONTHS.values())}\b"
     r"|\b(?:today|tomorrow|yesterday|tonight|morning|afternoon|evening|spring|summer|autumn"
     r"|fall|winter)\b|\b(?:last|next)\s+\w+",
     re.I,
@@ -103,7 +93,7 @@ def conflicting(first: str, second: str) -> bool:
 
     Values count in their order; names count inside sentences only.
     """
-    if bool(_NEGATION.search(first)) != bool(_NEGATION.search(second)):
+    if bool(NEGATION.search(first)) != bool(NEGATION.search(second)):
         return True
     return any(values(first, rule) != values(second, rule) for rule in VALUES)
 

@@ -19,6 +19,7 @@ from memagent.designs.parts.rules.keeping import (
     stems,
     terms_of,
 )
+from memagent.language.vocabulary import MONTHS, WEEKDAYS, any_of
 from memagent.state.tokens import tokenize
 
 _SENTENCE = re.compile(r"[^.!?\uff1f\u061f\u3002\n]+[.!?\uff1f\u061f\u3002\n]*")
@@ -38,8 +39,8 @@ _DECLARED = re.compile(
 )
 """A sentence with a question mark that tells something: "I moved to Porto, right?"."""
 _PROPOSED = re.compile(
-    r"\b(?:say|how\s+about|what\s+about|shall\s+we|let['\u2019]?s)\b.{0,300}(?:\d|\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day"
-    r"|january|february|march|april|may|june|july|august|september|october|november|december|tomorrow)\b)",
+    r"\b(?:say|how\s+about|what\s+about|shall\s+we|let['\u2019]?s)\b.{0,300}(?:\d|\b(?:"
+    rf"{any_of(*WEEKDAYS.values(), *MONTHS.values())}|tomorrow)\b)",
     re.I,
 )
 """A question that proposes a date: "Say, the second weekend of October?"."""

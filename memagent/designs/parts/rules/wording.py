@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from memagent.core.records import Granularity, TimeSpan
 from memagent.designs.parts.lines import day_text
+from memagent.language.vocabulary import NUMBER
 from memagent.memory.judging.evidence import Evidence
 from memagent.memory.question import QuestionKind, QuestionView
 from memagent.state.tokens import tokenize
@@ -24,9 +25,10 @@ def time_told(text: str, said_at: datetime | None) -> TimeSpan | None:
     """Resolve the most telling time phrase of a text against `said_at`; None without any.
 
     A written-out date comes before a relative one, a past time before a coming one, a
-    closed span before an open one.
+    closed span before an open one. A date whose side is open tells no time.
     """
-    mentions = _standing(text, find_times(text, anchor=said_at, most=MAX_TURN_TIMES))
+    times = find_times(text, anchor=said_at, most=MAX_TURN_TIMES)
+    mentions = _standing(text, [mention for mention in times if not mention.open])
     if not mentions:
         return None
 
@@ -47,7 +49,7 @@ def time_for(evidence: Evidence, view: QuestionView) -> TimeSpan | None:
     Of several, choose the one whose sentence shares most with the question.
     """
     times = find_times(evidence.text, anchor=evidence.said_at, most=MAX_TURN_TIMES)
-    mentions = _standing(evidence.text, times)
+    mentions = _standing(evidence.text, [mention for mention in times if not mention.open])
     if not mentions:
         return evidence.valid
 
@@ -139,8 +141,10 @@ _PLACES = re.compile(
     r"|born|grew\s+up|went|go|travel(?:led|ed)?|flew|stay(?:ed|ing)?)\b[^.?!,;]{0,80}?\s(?:in|to|at|near)\s+"
     r"((?:the\s+)?[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*)"
 )
+_LIVING = re.compile(r"liv|mov|reloc|settl|based|born|grew|stay", re.I)
+"""Verbs of a place that somebody lives at; a job or a journey names another."""
 _COUNTS = re.compile(
-    r"\b(\d+(?:[.,]\d+)?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\s+"
+    rf"\b({NUMBER.pattern})\s+"
     r"(?:\w+\s+){0,2}?([a-z]+)",
     re.I,
 )
@@ -164,7 +168,12 @@ def short_answer(evidence: Evidence, view: QuestionView) -> str:
     )
     asked = set(view.terms)
     if view.kind is QuestionKind.WHERE:
-        spans = [match[1] for match in _PLACES.finditer(text)]
+        living = bool(asked & {"live", "home", "resid"})
+        spans = [
+            match[1]
+            for match in _PLACES.finditer(text)
+            if not living or _LIVING.match(match[0]) is not None
+        ]
         spans = [span for span in spans if not _TAKEN.search(text[: text.index(span)])]
     elif view.kind is QuestionKind.HOW_MANY:
         spans = [match[1] for match in _COUNTS.finditer(text) if asked & set(tokenize(match[2]))]

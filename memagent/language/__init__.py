@@ -1,0 +1,1 @@
+"""The languages that rules read: one vocabulary for English, German and Spanish."""

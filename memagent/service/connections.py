@@ -186,7 +186,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Answer with a problem where a head was begun, and close the connection."""
         self._refused = True
         self._clear_deadline()
-        at_work = self.cycle is not None and not self.cycle.response_complete
+        at_work = bool(self.cycle) and not self.cycle.response_complete
         if self._in_head and not at_work:
             problem = plain_problem(code, detail)
             body = problem.model_dump_json(exclude_none=True).encode()

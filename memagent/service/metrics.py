@@ -16,7 +16,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead  # pyright: ignore[reportUnknownVariableType]
 
 from memagent.service.model_meter import ModelFigures
 
@@ -44,6 +44,7 @@ class Metrics:
             buckets=_BUCKETS_S,
             registry=own,
         )
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._refused = Counter(
             "memagent_refused", "Requests turned away by a limit.", ("reason",), registry=own
         )
@@ -89,8 +90,12 @@ class Metrics:
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
         known = method if method in METHODS else "OTHER"
-        self._requests.labels(known, route, status).inc()
-        self._seconds.labels(route).observe(seconds)
+        series = self._series.get((known, route, status))
+        if series is None:
+            series = self._requests.labels(known, route, status), self._seconds.labels(route)
+            self._series[known, route, status] = series
+        series[0].inc()
+        series[1].observe(seconds)
 
     def refuse(self, reason: str) -> None:
         """Count a request turned away: `overloaded`, `rate`, `memory`, `too_large`."""

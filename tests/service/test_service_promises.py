@@ -320,15 +320,15 @@ def test_kill_nine_loses_nothing_acknowledged(tmp_path: Path) -> None:
 
 
 def test_asked_to_stop_it_finishes_what_runs_and_exits_cleanly(place: str) -> None:
-    with served_process(place, "--embedder", "hashing") as (process, url):
+    with (
+        served_process(place, "--embedder", "hashing") as (process, url),
+        httpx.Client(base_url=url, timeout=30, trust_env=False) as http,
+    ):
+        assert http.get("/healthz").status_code == 200  # connected, before the signal
         answers: list[int] = []
 
         def ask() -> None:
-            answers.append(
-                httpx.post(
-                    f"{url}/v1/questions", json={"text": "What?"}, timeout=30, trust_env=False
-                ).status_code
-            )
+            answers.append(http.post("/v1/questions", json={"text": "What?"}).status_code)
 
         asking = threading.Thread(target=ask)
         asking.start()

@@ -37,7 +37,7 @@ class Needles:
         marks = np.frombuffer(b"".join(self._by_mark), "<u8")
         self._table[self._hashes(marks)] = True
 
-    def _hashes(self, words):  # arrays; numpy is imported late
+    def _hashes(self, words: Any) -> Any:
         return (words * self._np.uint64(_FACTOR)) >> self._np.uint64(_SHIFT)
 
     def found_in(self, data: bytes, known: set[bytes]) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
 
-from memagent.core.ops import Add, MemoryOp, Noop, Update
+from memagent.core.ops import Add, Delete, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem, TimeSpan
 from memagent.language.vocabulary import COUNTS, NEGATION
 from memagent.state.backing import glue, speaks_of

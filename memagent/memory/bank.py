@@ -12,7 +12,7 @@ from datetime import datetime
 
 from rpds import HashTrieSet
 
-from memagent.core.answers import Hit, Query, Relevance
+from memagent.core.answers import Hit, Query
 from memagent.core.errors import MemoryNotFound
 from memagent.core.long_work import LARGE
 from memagent.core.ops import OpBatch
@@ -30,7 +30,7 @@ from memagent.memory.chunking import session_entry
 from memagent.memory.log import Log, system_clock
 from memagent.memory.view import SavedProjections, Sources, View, ViewContent
 from memagent.protocols import Clock, Embedder, Journal, Reranker
-from memagent.search.fusion import Candidate, item_hit
+from memagent.search.fusion import Candidate
 from memagent.search.index import IndexView
 from memagent.search.projection import NetworkedIndex, Projection, Projector
 from memagent.state.effects import plan_commit
@@ -213,10 +213,8 @@ class MemoryBank:
         """
         await self.refresh()
         found = await self.view.search(queries, k=k, now=self.log.clock(), explain=explain)
-        if explain:
-            return [[candidate.hit() for candidate in candidates] for candidates in found]
-        bare = Relevance()
-        return [[item_hit(hit.item, hit.score, bare) for hit in hits] for hits in found]
+        hit = Candidate.hit if explain else Candidate.bare_hit
+        return [[hit(candidate) for candidate in candidates] for candidates in found]
 
     async def most_similar(self, texts: Sequence[str], *, k: int) -> list[list[Candidate]]:
         """Return the k items most like each text by cosine and keyword, best first, ties by id."""

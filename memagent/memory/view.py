@@ -87,7 +87,7 @@ class ViewContent(NamedTuple):
     """The content of a view, which lets another go on from it at once."""
 
     state: BankState
-    index: IndexView
+    indexed: IndexView
     pending: HashTrieSet[str]
     projector: Projector
     expiry: Expiry = NEVER_LOOKED
@@ -125,7 +125,7 @@ class View:
         self.projector, self.sources = projector, sources
         self.state, self.expiry = EMPTY_STATE if start is None else start.state, NEVER_LOOKED
         if start is not None and start.projector is projector:
-            self.index, self._pending, self.expiry = start.index, start.pending, start.expiry
+            self.index, self._pending, self.expiry = start.indexed, start.pending, start.expiry
         else:
             self.index, self._pending = IndexView(projector.arena), HashTrieSet(self.state.items)
         self.past: PastViews[Any] = PastViews()

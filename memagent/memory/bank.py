@@ -213,7 +213,8 @@ class MemoryBank:
         """
         await self.refresh()
         found = await self.view.search(queries, k=k, now=self.log.clock(), explain=explain)
-        return [[candidate.hit() for candidate in candidates] for candidates in found]
+        hit = Candidate.hit if explain else Candidate.bare_hit
+        return [[hit(candidate) for candidate in candidates] for candidates in found]
 
     async def most_similar(self, texts: Sequence[str], *, k: int) -> list[list[Candidate]]:
         """Return the k items most like each text by cosine and keyword, best first, ties by id."""
@@ -276,7 +277,7 @@ class MemoryBank:
     ) -> MemoryBank:
         """Return a private bank that goes on from what a view has seen."""
         bank = MemoryBank.__new__(MemoryBank)
-        bank.view = View(self.view.projector, Sources(reranker=self.view.sources.reranker), start)
+        bank.view = View(self.view.projector, self.view.sources.private, start)
         bank.log = Log(
             self.scope,
             None,

@@ -310,8 +310,8 @@ async def ranked(
     chosen = SearchOptions(**options)
     with operation_span("search_memory", capture=memory.capture_content) as span:
         bank, query = await _resolved(memory, text, chosen)
-        found = await bank.search_many([query], k=chosen.k, explain=False) if query else [[]]
-        scored = [(hit.item, hit.score) for hit in found[0] if hit.item is not None]
+        found = await bank.search_many([query] if query else [], k=chosen.k, explain=False)
+        scored = [(hit.item, hit.score) for hits in found for hit in hits if hit.item is not None]
         if span.recording and query is not None:
             put_search(span, query, [item for item, _ in scored], k=chosen.k)
         return scored

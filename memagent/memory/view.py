@@ -87,7 +87,7 @@ class ViewContent(NamedTuple):
     """The content of a view, which lets another go on from it at once."""
 
     state: BankState
-    index: IndexView
+    indexed: IndexView
     pending: HashTrieSet[str]
     projector: Projector
     expiry: Expiry = NEVER_LOOKED
@@ -103,6 +103,12 @@ class Sources:
     """Has the last word in searches whose recipe asks for one."""
     saved: SavedProjections | None = None
 
+    @property
+    def private(self) -> Sources:
+        """The parts that a fork may use too."""
+        alone = self.networked is None and self.saved is None
+        return self if alone else Sources(reranker=self.reranker)
+
 
 class View:
     """The index of a state, and the searches in it."""
@@ -117,14 +123,11 @@ class View:
     ) -> None:
         """Make an empty view, or one that goes on from what another has seen."""
         self.projector, self.sources = projector, sources
-        self.state, self.expiry = EMPTY_STATE, NEVER_LOOKED
-        self.index, self._pending = IndexView(projector.arena), _NOTHING
-        if start is not None:
-            self.state = start.state
-            if start.projector is projector:
-                self.index, self._pending, self.expiry = start.index, start.pending, start.expiry
-            else:
-                self._pending = HashTrieSet(start.state.items)
+        self.state, self.expiry = EMPTY_STATE if start is None else start.state, NEVER_LOOKED
+        if start is not None and start.projector is projector:
+            self.index, self._pending, self.expiry = start.indexed, start.pending, start.expiry
+        else:
+            self.index, self._pending = IndexView(projector.arena), HashTrieSet(self.state.items)
         self.past: PastViews[Any] = PastViews()
         self._unembedded: frozenset[str] = frozenset()
         """Items that the embedder failed on; they are tried again when it works again."""

@@ -33,6 +33,7 @@ ARM_WEIGHTS = {
 }
 """Weights in the fusion: words in context find most, the other arms settle the rest."""
 ORDER_DECIMALS: Final = 9
+_NO_REASONS: Final = Relevance()
 
 
 class Candidate:
@@ -79,6 +80,10 @@ class Candidate:
             "tokens": self.tokens,
         }
         return item_hit(self.item, self.score, Relevance.trusted(why))
+
+    def bare_hit(self) -> Hit:
+        """Return the candidate as a hit without its reasons."""
+        return item_hit(self.item, self.score, _NO_REASONS)
 
 
 def item_hit(item: MemoryItem, score: float, why: Relevance) -> Hit:

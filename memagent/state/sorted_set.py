@@ -108,7 +108,7 @@ class SortedSet(Generic[K]):
 
     def _with(self, place: int, parts: tuple[tuple[Any, ...], ...], size: int) -> SortedSet[K]:
         """Return a set with other leaves in the place of one."""
-        made: SortedSet[K] = object.__new__(SortedSet)
+        made = cast("SortedSet[K]", object.__new__(SortedSet))
         made._hold((*self._leaves[:place], *parts, *self._leaves[place + 1 :]), size)
         return made
 

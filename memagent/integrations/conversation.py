@@ -61,8 +61,9 @@ async def recall(
 
     `min_trust` leaves out what is trusted less, such as words of tools.
     """
-    found = await agent.search(text, k=k, min_trust=min_trust) if text.strip() else []
-    return recalled_block(found)
+    if not text.strip():
+        return recalled_block(())
+    return recalled_block(await agent.search(text, k=k, min_trust=min_trust))
 
 
 def recalled_block(hits: Sequence[Hit]) -> str:

@@ -108,8 +108,9 @@ class SortedSet(Generic[K]):
 
     def _with(self, place: int, parts: tuple[tuple[Any, ...], ...], size: int) -> SortedSet[K]:
         """Return a set with other leaves in the place of one."""
-        made: SortedSet[K] = object.__new__(SortedSet)
-        made._hold((*self._leaves[:place], *parts, *self._leaves[place + 1 :]), size)
+        made = cast("SortedSet[K]", object.__new__(SortedSet))
+        leaves = (*self._leaves[:place], *parts, *self._leaves[place + 1 :])
+        made._hold(leaves, size)  # noqa: SLF001 (a set of our own making)  # pyright: ignore[reportPrivateUsage]
         return made
 
     def _hold(self, leaves: tuple[tuple[Any, ...], ...], size: int) -> None:

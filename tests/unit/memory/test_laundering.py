@@ -15,6 +15,7 @@ import pytest
 
 from memagent import AsyncAgent
 from memagent.core.answers import Hit
+from memagent.core.exchange import ModelRequest
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, OpLimits, Update
 from memagent.core.records import Chunk, Fact, MemoryItem, Session, SourceRef, Trust, Turn
 from memagent.integrations.conversation import recalled_block
@@ -169,7 +170,7 @@ def test_asking_to_keep_backs_no_deletion(words: str, fact: tuple[str, ...]) -> 
 
 
 def _condensing(text: str, *, cut: bool = False) -> FunctionModel:
-    def reply(request: object) -> str:
+    def reply(request: ModelRequest) -> str:
         prompt = str(request.messages[-1].content)
         ids = [line[1:].split("]")[0] for line in prompt.splitlines() if line.startswith("[mem_")]
         whole = json.dumps({"log": [{"text": text, "from": ids}]})

@@ -342,3 +342,14 @@ def _with_variables(values: dict[str, Any]) -> AgentSettings:
             return env_settings, init_settings
 
     return AgentSettings.model_validate(_FromEnvironment(**values).model_dump())
+
+
+def check_workers(workers: int, *, shared: bool) -> None:
+    """Raise `ConfigError` for several workers on a store that one process alone may write to."""
+    if workers > 1 and not shared:
+        raise ConfigError(
+            f"{workers} workers: a SQLite store has one writing process; keep the memory in "
+            "PostgreSQL for several "
+            "(--db postgresql://USER@HOST/DATABASE), or run one worker, which serves many "
+            "requests at once"
+        )

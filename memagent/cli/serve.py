@@ -74,12 +74,13 @@ def serve(
 ) -> None:
     """Serve the memory over HTTP, for any number of users; made when it is not there."""
     from memagent.build import open_store
+    from memagent.config import check_workers
     from memagent.service import serving
 
     options = options if db is None else replace(options, path=db)
     settings = read_settings(options)
     path = store_path(options, settings)
-    serving.check_workers(workers, shared=isinstance(path, str))
+    check_workers(workers, shared=isinstance(path, str))
     embedder, model = options.embedder, options.model
     store = open_store(settings, path=path if path is not None else ":memory:", embedder=embedder)
     serving.serve(

@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import uvicorn
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from memagent.client.faults import plain_problem
-
-if TYPE_CHECKING:
-    from memagent.service.server import ServerConfig
+from memagent.config import ServiceSettings
 
 ADMIT: Final = "memagent.admit"
 """Key of the scope under which the gate finds the function that admits a connection."""
 LEAST_BYTES_PER_S: Final = 16 * 1024
 """Slowest rate of a body that takes longer than its first allowance."""
 _ADDRESSES: Final = 4
+_HUNG_S: Final = 60
 _LATE: Final = "the request took too long to arrive"
 _LARGE: Final = "the headers are larger than this service takes"
 
@@ -197,3 +197,23 @@ class GuardedProtocol(HttpToolsProtocol):
             )
             self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+class ServerConfig(uvicorn.Config):
+    """uvicorn's settings, with the limits of `GuardedProtocol`."""
+
+    def __init__(self, app: Any, limits: ServiceSettings, **more: Any) -> None:
+        super().__init__(
+            app,
+            http=GuardedProtocol,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="on",
+            timeout_graceful_shutdown=max(1, round(limits.drain_s)),
+            timeout_keep_alive=30,
+            timeout_worker_healthcheck=_HUNG_S,
+            **more,
+        )
+        self.limits, self.guarded = limits, Waiting(limits.max_waiting)

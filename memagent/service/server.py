@@ -31,24 +31,22 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from memagent.build import open_store
-from memagent.config import AgentSettings, ServiceSettings
+from memagent.config import AgentSettings, check_workers
 from memagent.core.errors import ConfigError, MemAgentError, StoreUnavailable
 from memagent.journal.postgres.backend import PostgresBackend
 from memagent.protocols import ChatModel
 from memagent.service.access import is_loopback
 from memagent.service.app import serve_app
 from memagent.service.collector import serving_interpreter
-from memagent.service.connections import GuardedProtocol, Waiting
+from memagent.service.connections import ServerConfig
 from memagent.service.data.database import ServiceDatabase
 from memagent.service.data.keys import KeyRing
 from memagent.service.data.leases import LeaseTable
 from memagent.service.hosting import Service
 from memagent.service.metrics import forget_worker, shared_figures
-from memagent.service.serving import check_workers
 
 _log = logging.getLogger(__name__)
 _BEYOND_DRAIN_S: Final = 10.0
-_HUNG_S: Final = 60
 _PAUSE_S: Final = 5.0
 _ENTERED: Final = ExitStack()
 """What a worker is in until it ends."""
@@ -68,26 +66,6 @@ def no_address(host: str, port: int) -> StoreUnavailable:
     return StoreUnavailable(
         f"nothing can listen on {host} port {port}; another program may do so already"
     )
-
-
-class ServerConfig(uvicorn.Config):
-    """uvicorn's settings, with the limits of `GuardedProtocol`."""
-
-    def __init__(self, app: Any, limits: ServiceSettings, **more: Any) -> None:
-        super().__init__(
-            app,
-            http=GuardedProtocol,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            lifespan="on",
-            timeout_graceful_shutdown=max(1, round(limits.drain_s)),
-            timeout_keep_alive=30,
-            timeout_worker_healthcheck=_HUNG_S,
-            **more,
-        )
-        self.limits, self.guarded = limits, Waiting(limits.max_waiting)
 
 
 def announce(

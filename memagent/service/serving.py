@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from memagent.core.errors import ConfigError, MissingExtra
+from memagent.core.errors import MissingExtra
 
 if TYPE_CHECKING:
     from memagent.build import Store
@@ -25,17 +25,6 @@ class ServeOptions(TypedDict, total=False):
     model: ChatModel | str | None
     workers: int
     embedder: str | None
-
-
-def check_workers(workers: int, *, shared: bool) -> None:
-    """Raise `ConfigError` for several workers on a store that one process alone may write to."""
-    if workers > 1 and not shared:
-        raise ConfigError(
-            f"{workers} workers: a SQLite store has one writing process; keep the memory in "
-            "PostgreSQL for several "
-            "(--db postgresql://USER@HOST/DATABASE), or run one worker, which serves many "
-            "requests at once"
-        )
 
 
 def serve(

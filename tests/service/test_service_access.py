@@ -21,11 +21,11 @@ from postgres_kit import rows_of
 from service_kit import DATABASES, Served, place_on, serving
 
 from memagent.build import open_store
-from memagent.config import ServiceSettings
+from memagent.config import ServiceSettings, check_workers
 from memagent.core.errors import ConfigError
 from memagent.journal.database import DatabaseJournal
 from memagent.journal.postgres.backend import PostgresBackend
-from memagent.service.serving import check_workers, serve
+from memagent.service.serving import serve
 
 CALLS = calls(750)
 SECRETS = {"ann": "heliotrope", "bob": "chartreuse"}

@@ -14,6 +14,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 SHORTEST = 8
 """Bytes that a needle has at least."""

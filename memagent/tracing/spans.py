@@ -52,12 +52,12 @@ from memagent.tracing.attributes import (
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from opentelemetry.trace import Span as ApiSpan
+    from opentelemetry.trace import Tracer
+
     from memagent.tracing import masking
 else:
     masking = Later("memagent.tracing.masking")
-
-    from opentelemetry.trace import Span as ApiSpan
-    from opentelemetry.trace import Tracer
 
 Kind = Literal["internal", "client", "server"]
 P = ParamSpec("P")

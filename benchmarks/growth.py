@@ -35,7 +35,7 @@ from measured import report
 from memagent.core.answers import AsOf
 from memagent.core.records import Session, Turn
 from memagent.core.reports import SourceFilter
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 

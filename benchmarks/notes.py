@@ -18,7 +18,7 @@ from memagent.core.snapshot import SessionStored
 from memagent.journal.backend import Tip
 from memagent.journal.proof.tips import Seal, TipBook
 from memagent.journal.rows import scope_key
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.sqlite import SqlJournal
 
 SCOPE = Scope(user_id="ana")
 KEY = b"a secret of the operator"

@@ -37,10 +37,9 @@ from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
 from memagent.core.long_work import rare_collections
 from memagent.core.records import Session, Turn
 from memagent.core.snapshot import EMPTY
-from memagent.graphs import flow
-from memagent.graphs.flow import Node, Step
+from memagent.graphs import state as flow
 from memagent.graphs.ingest import INGEST
-from memagent.graphs.state import NodeRuntime
+from memagent.graphs.state import Node, NodeRuntime, Step
 
 WORDS = (
     "boat harbour tea Lisbon Porto dog chess piano garden winter rent flight market bridge letter "

@@ -35,7 +35,7 @@ from memagent import AsyncAgent, MemoryBank
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
 from memagent.core.records import Chunk, Session
 from memagent.embed.static import StaticEmbedder
-from memagent.memory.chunking import split_session
+from memagent.memory.incoming import split_session
 from memagent.parts import build_design
 
 TOKENIZER: Final = "smollm2-135m-instruct"

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from memagent.agent import Agent
     from memagent.async_agent import AsyncAgent
-    from memagent.client.async_client import AsyncClient
-    from memagent.client.sync_client import Client
+    from memagent.client.async_client import AsyncClient, Client
     from memagent.core.answers import Answer, AsOf, Citation, Filter, Hit, Question
     from memagent.core.errors import ConfigError, MemAgentError
     from memagent.core.ops import Add, Delete, Noop, Update

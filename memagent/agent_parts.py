@@ -29,7 +29,7 @@ from memagent.parts import NoModel, build_design, build_model
 from memagent.protocols import ChatModel, Clock, Embedder
 
 if TYPE_CHECKING:
-    from memagent.events.networkx_view import FrozenEventGraph
+    from memagent.events.graph_files import FrozenEventGraph
     from memagent.graphs.state import Tool
     from memagent.memory import facade
 else:
@@ -169,7 +169,7 @@ class AgentParts:
     @property
     def event_graph(self) -> FrozenEventGraph:
         """The event graph, as last read or written, as a frozen networkx graph; O(1)."""
-        from memagent.events.networkx_view import as_networkx
+        from memagent.events.graph_files import as_networkx
 
         return as_networkx(self.bank.state.graph)
 

@@ -24,8 +24,7 @@ from memagent.core.reports import AgentStatus, IngestReport
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Trial
 from memagent.designs.parts.guarded import guarded
-from memagent.memory.chunking import split_session
-from memagent.memory.incoming import Said, When, as_question, as_session
+from memagent.memory.incoming import Said, When, as_question, as_session, split_session
 from memagent.parts import NoModel
 from memagent.remembering import OnError, remember_session
 from memagent.tracing import (
@@ -45,13 +44,13 @@ if TYPE_CHECKING:
     from memagent.experience import Learned, Recall, ReportOptions
     from memagent.graphs.chat_run import ChatOptions
     from memagent.graphs.state import AgentContext
-    from memagent.llm import traced_model, wrappers
+    from memagent.llm import wrappers
+    from memagent.llm import wrappers as traced_model
     from memagent.memory import threads, timetravel
-    from memagent.memory.hits import SearchHits
-    from memagent.memory.options import SearchArguments
+    from memagent.memory.options import SearchArguments, SearchHits
 else:
     experience = Later("memagent.experience")
-    traced_model = Later("memagent.llm.traced_model")
+    traced_model = Later("memagent.llm.wrappers")
     wrappers = Later("memagent.llm.wrappers")
     timetravel = Later("memagent.memory.timetravel")
     threads = Later("memagent.memory.threads")
@@ -201,7 +200,7 @@ class AsyncAgent(AgentParts):
 
     async def _in_thread(self, asked: Question, thread: str) -> Question:
         """Return the question with the words of the thread that it refers to."""
-        from memagent.graphs.chat_prompt import memory_query
+        from memagent.graphs.chat import memory_query
 
         turns = threads.thread_turns(await self.bank.sync(), thread)
         return asked.model_copy(update={"text": memory_query(asked.text, turns)})

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from memagent.core.documented import Documented
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
 from memagent.core.recipes import RecipeField
+from memagent.core.records import Documented
 
 
 class Settings(Documented):

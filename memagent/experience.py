@@ -24,15 +24,18 @@ from memagent.core.workspace import workspace_of
 from memagent.designs.base import Lesson
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
-from memagent.memory.trials.lessons import (
+from memagent.memory.reporting import (
     TakenLesson,
+    TrialReport,
+    end_trial,
+    get_trial,
     least_useful,
     refuse_lesson,
+    start_trial,
     take_lesson,
     tidy_up,
 )
-from memagent.memory.trials.reporting import TrialReport, end_trial, get_trial, start_trial
-from memagent.state.trials import untaught
+from memagent.state.fold import untaught
 
 if TYPE_CHECKING:
     from memagent.graphs.state import AgentContext

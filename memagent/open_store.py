@@ -16,16 +16,14 @@ from memagent.core.records import Scope
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.parts import build_embedder, build_index, build_reranker
 from memagent.protocols import Clock, Embedder, Journal, Reranker, VectorIndex
-from memagent.search.projection import NetworkedIndex
+from memagent.search.pipeline import NetworkedIndex
 
 if TYPE_CHECKING:
     from memagent.checkpoints.store import Checkpoints
-    from memagent.journal.database import DatabaseJournal
-    from memagent.journal.postgres.backend import PostgresBackend
-    from memagent.journal.postgres.journal import PostgresJournal
+    from memagent.journal.open_database import DatabaseJournal
+    from memagent.journal.postgres import PostgresBackend, PostgresJournal
     from memagent.journal.proof.tips import Seal
-    from memagent.journal.sqlite.backend import SqliteBackend
-    from memagent.journal.sqlite.journal import SqlJournal
+    from memagent.journal.sqlite import SqliteBackend, SqlJournal
 
 
 def default_path() -> Path:
@@ -165,7 +163,7 @@ def _checkpoints(journal: PostgresJournal | SqlJournal, *, writes: bool) -> Chec
 
     path: Path | None = getattr(journal, "path", None)
     if path is not None:
-        from memagent.checkpoints.place import FolderPlace
+        from memagent.checkpoints.store import FolderPlace
 
         folder = path.with_name(f"{path.name}.checkpoints")
         key = cast("SqliteBackend", journal.backend).key
@@ -205,7 +203,7 @@ def is_server(path: object) -> bool:
     """Return whether a path is the URL of a PostgreSQL server."""
     if not isinstance(path, str) or "://" not in path:
         return False
-    from memagent.journal.postgres.engine import is_postgres_url
+    from memagent.journal.postgres_engine import is_postgres_url
 
     return is_postgres_url(path)
 
@@ -214,7 +212,7 @@ def open_postgres(
     settings: PostgresSettings, *, read_only: bool = False, clock: Clock = system_clock
 ) -> PostgresJournal:
     """Open the journal on a PostgreSQL server; make its tables when absent."""
-    from memagent.journal.postgres.journal import PostgresJournal
+    from memagent.journal.postgres import PostgresJournal
 
     return PostgresJournal(
         settings.url,
@@ -239,7 +237,7 @@ def open_sqlite(
     None is the default path.
     """
     from memagent.journal.proof.tips import NO_SEAL
-    from memagent.journal.sqlite.journal import SqlJournal
+    from memagent.journal.sqlite import SqlJournal
 
     return SqlJournal(
         (path or default_path()).expanduser(),
@@ -261,8 +259,7 @@ def seal_of(database: SqliteSettings | PostgresSettings) -> Seal:
 def _with_cache(embedder: Embedder, journal: DatabaseJournal) -> Embedder:
     """Cache the embedder's vectors in memory, and in the database if it is slow."""
     from memagent.embed.cached import CachedEmbedder
-    from memagent.embed.hashing import HashEmbedder
-    from memagent.embed.static import StaticEmbedder
+    from memagent.embed.static import HashEmbedder, StaticEmbedder
 
     cheap = isinstance(embedder, StaticEmbedder | HashEmbedder)
     return CachedEmbedder(embedder, shared=None if cheap or journal.read_only else journal.cache)

@@ -199,7 +199,7 @@ def _configured(settings: ModelSettings) -> ChatModel:
     retrying = RetryingModel(model, attempts=settings.attempts)
     if not settings.redact:
         return retrying
-    from memagent.llm.redacting import RedactingModel
+    from memagent.llm.wrappers import RedactingModel
 
     return RedactingModel(retrying)
 

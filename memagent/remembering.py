@@ -21,7 +21,7 @@ from memagent.core.reports import ChunkReport, IngestReport
 from memagent.core.snapshot import Commit
 from memagent.designs.base import Proposal
 from memagent.designs.parts.guarded import BY_RULES, first_unread
-from memagent.memory.chunking import split_session
+from memagent.memory.incoming import split_session
 
 if TYPE_CHECKING:
     from memagent.graphs.state import AgentContext

@@ -15,7 +15,7 @@ from typing import Final
 from memagent.core.exchange import ModelRequest
 from memagent.core.records import MemoryItem
 from memagent.core.trials import FAILED, SUCCEEDED, Trial
-from memagent.designs.prompting import load_prompt
+from memagent.designs.base import load_prompt
 
 STATEMENT: Final = re.compile(r"\w+ has number \d+|\w+ \w+ (?:lights up|stays dark)")
 _NUMBERED: Final = re.compile(r"\b([A-Za-z]+)\d\w*")

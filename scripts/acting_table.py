@@ -34,8 +34,7 @@ from memagent.core.workspace import Workspace, workspace_of
 from memagent.designs.base import MemoryDesign, SlotContext
 from memagent.designs.parts.folding import all_but_last
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.embed.static import TABLE_FOLDER
-from memagent.embed.wordpiece import WordPiece
+from memagent.embed.static import TABLE_FOLDER, WordPiece
 from memagent.testing import FunctionModel
 
 STREAMS: Final = ("procedures", "tiny_house", "tiny_shop", "schedule")

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from jinja2 import Environment
 
 from memagent.service.app import create_app
-from memagent.service.routes.operations import API_ADDRESS, API_PAGE
+from memagent.service.routes.memories import API_ADDRESS, API_PAGE
 
 TEMPLATE: Final = Path(__file__).with_suffix(".html")
 PROBLEM: Final = "application/problem+json"

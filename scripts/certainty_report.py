@@ -30,7 +30,7 @@ from memagent.build import open_agent
 from memagent.core.answers import Answer, Question, Verdict
 from memagent.core.records import Session, Trust, Turn
 from memagent.memory.judging.certainty import open_model
-from memagent.state.tokens import tokenize
+from memagent.state.effects import tokenize
 
 ROOT = Path(__file__).parents[1]
 OWN_CHAT = ROOT / "tests" / "data" / "own_chat.json"

@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from memagent.embed.minilm import WEIGHTS_SHA256, packaged_minilm
+from memagent.embed.local_models import WEIGHTS_SHA256, packaged_minilm
 
 Rows = npt.NDArray[np.float64]
 

@@ -34,8 +34,8 @@ def main() -> int:
     from crash_child import CrashServer
     from erasure_workloads import fill, needles, open_memory
 
-    from memagent.journal.proof.file_search import files_of
-    from memagent.journal.sqlite.journal import SqlJournal
+    from memagent.journal.proof.audit import files_of
+    from memagent.journal.sqlite import SqlJournal
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=20)
@@ -76,8 +76,8 @@ async def _finished(path: Path, sought: list[bytes], counts: Counter[str]) -> in
     """Return how many needles are left after the store was opened and the erasure finished."""
     from erasure_workloads import SCOPE, open_memory
 
-    from memagent.journal.proof.file_search import count_in_files, files_of
-    from memagent.journal.sqlite.journal import SqlJournal
+    from memagent.journal.proof.audit import count_in_files, files_of
+    from memagent.journal.sqlite import SqlJournal
 
     with SqlJournal(path) as journal:
         memory = open_memory(journal)

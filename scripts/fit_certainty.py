@@ -32,17 +32,19 @@ from memagent.build import open_agent
 from memagent.core.answers import Question
 from memagent.designs.base import SlotContext
 from memagent.memory.judging.certainty import (
+    COLUMN,
+    FEATURES,
     MODEL_FILE,
     OVERALL,
     chosen_of,
+    features,
     overall_of,
     statements_of,
     term_weights,
 )
 from memagent.memory.judging.evidence import Evidence
-from memagent.memory.judging.features import COLUMN, FEATURES, features
 from memagent.memory.question import QuestionView, read_question
-from memagent.state.tokens import tokenize
+from memagent.state.effects import tokenize
 
 Floats = npt.NDArray[np.float64]
 TRAINED_ON = ("conv-26", "conv-30", "conv-43")

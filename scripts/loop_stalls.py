@@ -29,7 +29,7 @@ from memagent.core.answers import MAX_QUESTION_CHARS
 from memagent.core.records import MAX_TURN_CHARS
 from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.service.app import create_app
-from memagent.service.collector import serving_interpreter
+from memagent.service.connections import serving_interpreter
 from memagent.service.gate import Gate
 from memagent.service.hosting import Service
 

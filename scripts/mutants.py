@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = {
     "memagent/state/validation.py": ("unit/memory/test_validate_ops.py",),
-    "memagent/state/evidence.py": (
+    "memagent/state/validation.py": (
         "unit/memory/test_validate_ops.py",
         "unit/memory/test_trust_attacks.py",
     ),

@@ -24,14 +24,14 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from memagent.checkpoints.layered import LayeredMap
+from memagent.checkpoints.tables import LayeredMap
 from memagent.core.answers import Query
 from memagent.core.errors import MemAgentError
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, Scope, Session, SourceRef, Turn
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.journal.proof.tips import Seal
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.sqlite import SqlJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.transfer import export_bank, import_bank
 from memagent.open_store import OpenStore

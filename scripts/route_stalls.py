@@ -23,7 +23,7 @@ from loop_stalls import JSON, Longest
 from memagent.build import open_store
 from memagent.config import AgentSettings
 from memagent.service.app import build_routes, create_app
-from memagent.service.collector import serving_interpreter
+from memagent.service.connections import serving_interpreter
 from memagent.service.gate import Gate
 from memagent.service.hosting import Service
 

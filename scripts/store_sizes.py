@@ -117,7 +117,7 @@ async def opened(store: Store, *, users: int) -> dict[str, float]:
 def _payload_bytes(bank: Any) -> float:
     """Mean length of a point's payload as JSON; 0 without the extra."""
     try:
-        points = import_module("memagent.vectors.qdrant_points").Points(Scope())
+        points = import_module("memagent.vectors.qdrant_index").Points(Scope())
     except ImportError:
         return 0.0
     level = bank.view.level(bank.log.head)

@@ -18,9 +18,18 @@ from pydantic import ValidationError
 
 from memagent.core.records import Fact, Session
 from memagent.readers import FileFormat
-from memagent.readers.files import bad_input, json_records, list_in, object_in, text_in
-from memagent.readers.records import Conversation, GoldQuestion
-from memagent.readers.utterances import Utterance, build_session, faults_of
+from memagent.readers.files import (
+    Conversation,
+    GoldQuestion,
+    Utterance,
+    bad_input,
+    build_session,
+    faults_of,
+    json_records,
+    list_in,
+    object_in,
+    text_in,
+)
 
 ACCEPTED = "a LoCoMo conversation (an object with 'conversation' and 'qa'), or a JSON list of them"
 _SESSION = re.compile(r"session_(\d+)")

@@ -18,9 +18,19 @@ from pathlib import Path
 
 from memagent.core.records import Session
 from memagent.readers import FileFormat
-from memagent.readers.files import bad_input, json_records, list_in, object_in, text_in
-from memagent.readers.records import Conversation, GoldQuestion
-from memagent.readers.utterances import TRUST_OF_ROLE, Utterance, build_session, faults_of
+from memagent.readers.files import (
+    TRUST_OF_ROLE,
+    Conversation,
+    GoldQuestion,
+    Utterance,
+    bad_input,
+    build_session,
+    faults_of,
+    json_records,
+    list_in,
+    object_in,
+    text_in,
+)
 
 ACCEPTED = (
     "a LongMemEval instance (an object with 'question', 'haystack_sessions' and "

@@ -6,33 +6,265 @@ every byte against its checksum, and the key of the store where there is one (by
 file), the digest of the roots against the manifest's, and a random sample of records and
 documents against what this memagent makes of them, so that a checkpoint of other rules is
 noticed. Anything amiss raises `CheckpointUnusable`, and the journal is replayed.
+
+The event graph in a checkpoint: nodes, edges by source and target, and both directions.
+
+Legend: n nodes, m edges, p pairs (a source and a target with at least one edge).
+Sections: the table `nodes`; `edges` (m blobs, ordered by source, target and key) with
+`edge_ends` (m + 1); `pair_edges` (p + 1, the first edge of each pair), `pair_targets`
+and `pair_sources` (p), `leaving` (n + 1, the first pair of each source), and for the
+other direction `entering` (n + 1) over `entering_pairs` (p), ordered by target and
+source. A node's neighbours are a map over its run of pairs; an edge is decoded when it
+is touched, once for both of its ends. So the neighbours of a hub are counted without
+being read, and one is added without reading the others.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
+import numpy.typing as npt
+from rpds import HashTrieMap
 
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, SectionWriter
-from memagent.checkpoints.graph import put_graph, read_graph
-from memagent.checkpoints.layered import LayeredMap
-from memagent.checkpoints.records import FORMS, maps_of, put_map, read_map
-from memagent.checkpoints.tables import Pause, encoded
+from memagent.checkpoints.tables import (
+    ABSENT,
+    FORMS,
+    Form,
+    LayeredMap,
+    Pause,
+    RecordTable,
+    encoded,
+    ends_of,
+    layers_of,
+    maps_of,
+    paced,
+    put_map,
+    read_map,
+    record_form,
+)
 from memagent.checkpoints.view import put_view, read_view
+from memagent.core.records import Event, EventEdge
 from memagent.core.snapshot import edge_hash, item_hash, node_hash
-from memagent.search.arena import Arena
 from memagent.search.index import IndexView
-from memagent.search.projection import Projection, index_texts
-from memagent.search.segments import OWN
+from memagent.search.pipeline import Projection, index_texts
+from memagent.search.segments import OWN, Arena
 from memagent.search.weights import ITEM_RULES
+from memagent.state.adjacency import EdgeData, GraphState, NodeData
+from memagent.state.effects import tokenize
 from memagent.state.fold import BankState
-from memagent.state.tokens import tokenize
+
+if TYPE_CHECKING:
+    from memagent.state.adjacency import Adjacency, Keyed
+
+
+_EVENT: Final = record_form(Event)
+_EDGE: Final = record_form(EventEdge)
+NODES: Final = Form(
+    lambda data: _EVENT.encode(data["event"]), lambda raw: NodeData(event=_EVENT.decode(raw))
+)
+"""The form of a node of the graph."""
+
+
+_NO_EDGES: Keyed = HashTrieMap()
+
+
+class _Edges:
+    """The nodes and edges of a checkpoint, decoded on demand."""
+
+    def __init__(self, file: CheckpointFile) -> None:
+        self.nodes: RecordTable[NodeData] = RecordTable(file, "nodes", NODES.decode)
+        self.blobs = file.bytes("edges")
+        self.edge_ends = file.numbers("edge_ends", "i8").data
+        self.pair_edges = file.numbers("pair_edges", "u4").data
+        self.sources = file.numbers("pair_sources", "u4").data
+        self.targets = file.numbers("pair_targets", "u4").data
+        self.leaving = file.numbers("leaving", "u4").data
+        self.entering = file.numbers("entering", "u4").data
+        self.entering_pairs = file.numbers("entering_pairs", "u4").data
+        self._known: dict[int, Keyed] = {}
+        pairs = len(self.targets)
+        if not (
+            len(self.leaving) == len(self.entering) == len(self.nodes) + 1
+            and len(self.sources) == len(self.entering_pairs) == pairs
+            and len(self.pair_edges) == pairs + 1
+            and self.leaving[-1] == self.entering[-1] == pairs
+            and self.pair_edges[-1] == len(self.edge_ends) - 1
+            and self.edge_ends[-1] == len(self.blobs)
+        ):
+            raise CheckpointUnusable("the sections of the graph do not fit together")
+
+    def raw_edge(self, at: int) -> memoryview:
+        return self.blobs[self.edge_ends[at] : self.edge_ends[at + 1]]
+
+    def keyed(self, pair: int) -> Keyed:
+        """Return the edges of a pair; the same object from both of its ends."""
+        known = self._known.get(pair)
+        if known is None:
+            known = _NO_EDGES
+            for at in range(self.pair_edges[pair], self.pair_edges[pair + 1]):
+                known = _with(known, _EDGE.decode(self.raw_edge(at)))
+            known = self._known.setdefault(pair, known)
+        return known
+
+
+def _with(keyed: Keyed, edge: EventEdge) -> Keyed:
+    key = edge.key
+    data = EdgeData(edge=edge, relation=key.partition(":")[0], weight=edge.confidence)
+    return keyed.insert(key, data)
+
+
+class _Row:
+    """A node's neighbours on one side: a run of pairs, ordered by neighbour."""
+
+    __slots__ = ("_edges", "_first", "_leaving", "_size")
+
+    def __init__(self, edges: _Edges, node: int, *, leaving: bool) -> None:
+        bounds = edges.leaving if leaving else edges.entering
+        self._edges, self._leaving = edges, leaving
+        self._first, self._size = bounds[node], bounds[node + 1] - bounds[node]
+
+    def __len__(self) -> int:
+        return self._size
+
+    def find(self, key: str) -> int:
+        edges, other = self._edges, self._edges.nodes.find(key)
+        first, end = self._first, self._first + self._size
+        if other == ABSENT or not self._size:
+            return ABSENT
+        if self._leaving:
+            at = bisect_left(edges.targets, other, first, end)
+        else:
+            at = bisect_left(edges.entering_pairs, other, first, end, key=self._source)
+        return at if at < end and self._other(at) == other else ABSENT
+
+    def value(self, at: int) -> Keyed:
+        return self._edges.keyed(at if self._leaving else self._edges.entering_pairs[at])
+
+    def entries(self) -> Iterator[tuple[str, int]]:
+        key = self._edges.nodes.key
+        places = range(self._first, self._first + self._size)
+        return ((key(self._other(at)), at) for at in places)
+
+    def _source(self, pair: int) -> int:
+        return self._edges.sources[pair]
+
+    def _other(self, at: int) -> int:
+        edges = self._edges
+        return edges.targets[at] if self._leaving else edges.sources[edges.entering_pairs[at]]
+
+
+class _Side:
+    """The neighbours of every node on one side."""
+
+    def __init__(self, edges: _Edges, *, leaving: bool) -> None:
+        self.edges = edges
+        self._leaving = leaving
+        self._known: dict[int, LayeredMap[Keyed]] = {}
+
+    def __len__(self) -> int:
+        return len(self.edges.nodes)
+
+    def find(self, key: str) -> int:
+        return self.edges.nodes.find(key)
+
+    def value(self, at: int) -> LayeredMap[Keyed]:
+        row = self._known.get(at)
+        if row is None:
+            made: LayeredMap[Keyed] = LayeredMap(_Row(self.edges, at, leaving=self._leaving))
+            row = self._known.setdefault(at, made)
+        return row
+
+    def entries(self) -> Iterator[tuple[str, int]]:
+        return self.edges.nodes.entries()
+
+
+def read_graph(file: CheckpointFile, root: int) -> GraphState:
+    """Return the graph of a checkpoint, nothing of it decoded."""
+    edges = _Edges(file)
+    if not len(edges.nodes):
+        return GraphState(root=root)
+    succ: Any = LayeredMap(_Side(edges, leaving=True))
+    pred: Any = LayeredMap(_Side(edges, leaving=False))
+    nodes: Any = LayeredMap(edges.nodes)
+    return GraphState(nodes, succ, pred, len(edges.edge_ends) - 1, root)
+
+
+# -- writing ---------------------------------------------------------------------------
+
+
+def put_graph(writer: SectionWriter, graph: GraphState, pause: Pause) -> None:
+    """Write a graph."""
+    keys = put_map(writer, "nodes", cast("Mapping[str, Any]", graph.nodes), NODES, pause)
+    numbers = {key: at for at, key in enumerate(keys)}
+    pairs = _Pairs()
+    for source, key in enumerate(paced(keys, pause)):
+        _put_row(pairs, source, key.decode("utf-8", "surrogatepass"), graph.succ, numbers)
+    sources, targets = np.asarray(pairs.sources, np.uint32), np.asarray(pairs.targets, np.uint32)
+    writer.put("edges", pairs.blobs)
+    writer.put_array("edge_ends", ends_of(map(len, pairs.blobs)))
+    writer.put_array("pair_edges", ends_of(pairs.counts).astype(np.uint32))
+    writer.put_array("pair_sources", sources)
+    writer.put_array("pair_targets", targets)
+    writer.put_array("leaving", _firsts(sources, len(keys)))
+    writer.put_array("entering", _firsts(targets, len(keys)))
+    writer.put_array("entering_pairs", np.lexsort((sources, targets)).astype(np.uint32))
+
+
+class _Pairs:
+    """The pairs gathered so far, ordered by source and target."""
+
+    def __init__(self) -> None:
+        self.sources: list[int] = []
+        self.targets: list[int] = []
+        self.counts: list[int] = []
+        self.blobs: list[bytes | memoryview] = []
+
+
+def _put_row(
+    pairs: _Pairs, source: int, key: str, succ: Adjacency, numbers: Mapping[bytes, int]
+) -> None:
+    """Take in the edges that leave a node; those of an opened graph undecoded."""
+    row: list[tuple[int, list[bytes | memoryview]]] = []
+    for other, blobs in _blobs_of(key, succ):
+        row.append((numbers[other], blobs))
+    for target, blobs in sorted(row, key=lambda pair: pair[0]):
+        pairs.sources.append(source)
+        pairs.targets.append(target)
+        pairs.counts.append(len(blobs))
+        pairs.blobs += blobs
+
+
+def _blobs_of(key: str, succ: Any) -> Iterator[tuple[bytes, list[bytes | memoryview]]]:
+    """Yield (neighbour, encoded edges) of the edges that leave a node."""
+    layers = layers_of(succ)
+    if layers is not None and not layers.touched(key):
+        edges: _Edges = cast("Any", layers.base).edges
+        node = edges.nodes.find(key)
+        for pair in range(edges.leaving[node], edges.leaving[node + 1]):
+            run = range(edges.pair_edges[pair], edges.pair_edges[pair + 1])
+            yield edges.nodes.raw_key(edges.targets[pair]), [edges.raw_edge(at) for at in run]
+        return
+    for other, keyed in succ[key].items():
+        blobs: list[bytes | memoryview] = [
+            _EDGE.encode(keyed[name]["edge"]) for name in sorted(keyed)
+        ]
+        yield other.encode("utf-8", "surrogatepass"), blobs
+
+
+def _firsts(numbers: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uint32]:
+    """Return where the run of each number below `count` begins in their order (count + 1,)."""
+    firsts = np.zeros(count + 1, np.uint32)
+    np.cumsum(np.bincount(numbers, minlength=count), out=firsts[1:])
+    return firsts
+
 
 _SAMPLE: Final = 8
 """Records of each kind whose hashes a checkpoint carries, and documents looked at."""

@@ -23,16 +23,15 @@ from tempfile import gettempdir, mkdtemp
 from typing import Any, Final
 
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable
-from memagent.checkpoints.place import SUFFIX, Begun, Replacing
+from memagent.checkpoints.store import SUFFIX, Begun, Replacing
 from memagent.core.crash_points import reach
 from memagent.core.errors import MemAgentError
 from memagent.core.records import Scope
 from memagent.journal.backend import WHOLE_STORE
 from memagent.journal.file_lock import process_lives
-from memagent.journal.postgres.backend import PostgresBackend, lock_key
-from memagent.journal.postgres.pool import naming
-from memagent.journal.revision import NAMED, SCHEMA_LOCK
-from memagent.journal.rows import scope_digest, scope_key
+from memagent.journal.postgres import PostgresBackend, lock_key
+from memagent.journal.postgres_engine import naming
+from memagent.journal.rows import NAMED, SCHEMA_LOCK, scope_digest, scope_key
 
 _FOLDERS: Final = "memagent-checkpoint-"
 _PIECE_BYTES: Final = 1 << 20

@@ -6,33 +6,172 @@ in the log and mended by replaying the journal. Rules: only the store's own writ
 them, and only with the store's own embedder; none is larger than `MOST_BYTES`, and the
 ones used longest ago go when the folder passes `MOST_FOLDER_BYTES`; while a memory is
 erased none of it is made, and the old one is gone before the erasure is written.
+
+The places that checkpoints lie in: a folder beside a file, or tables on a server.
+
+The full check of a checkpoint: every part of it against a replay of the journal.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakSet
 
 from memagent.checkpoints.checkpoint import (
     Origin,
+    check_document,
     read_checkpoint,
     write_checkpoint,
 )
-from memagent.checkpoints.file import CheckpointUnusable
-from memagent.checkpoints.place import Begun, Place, Replacing, name_of
+from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, sync_folder
+from memagent.checkpoints.tables import maps_of
 from memagent.core.crash_points import reach
-from memagent.core.records import Scope
+from memagent.core.errors import StoreError
+from memagent.core.records import EventEdge, Scope
 from memagent.protocols import Embedder
-from memagent.search.projection import Projected, Projection
+from memagent.search.pipeline import Projected, Projection
+from memagent.state.adjacency import GraphState
+from memagent.state.fold import BankState
+
+SUFFIX: Final = ".ckpt"
+Replacing = Callable[[], AbstractContextManager[None]]
+"""Entered while a new checkpoint takes its place; may raise to prevent it."""
+
+
+class Begun(NamedTuple):
+    """A checkpoint to be made."""
+
+    scope: Scope
+    seq: int
+    chain: bytes
+    """Chain hash of the journal's row at `seq`."""
+    make: Callable[[Path, Replacing], object]
+    """Writes it to a path, and puts it there inside the second argument."""
+
+
+class Place(Protocol):
+    """Keeps one checkpoint a memory. Everything blocks, and may raise `OSError`."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key that signs checkpoints; None where the store has none."""
+        ...
+
+    def path_of(self, scope: Scope) -> Path:
+        """Return the path of a memory's checkpoint; on a server a name for messages only."""
+        ...
+
+    def open(self, scope: Scope) -> CheckpointFile:
+        """Return a memory's checkpoint.
+
+        Raises `FileNotFoundError` where there is none, `CheckpointUnusable`.
+        """
+        ...
+
+    def size_of(self, scope: Scope) -> int | None:
+        """Return the bytes of a memory's checkpoint, None where there is none."""
+        ...
+
+    def used(self, scope: Scope) -> None:
+        """Note that a memory's checkpoint was used."""
+        ...
+
+    def put(self, begun: Begun, replacing: Replacing) -> None:
+        """Make a checkpoint and replace the old one. Raises `CheckpointUnusable`."""
+        ...
+
+    def trim(self, most_bytes: int) -> None:
+        """Delete the checkpoints used longest ago while all take more."""
+        ...
+
+    def drop(self, scope: Scope) -> None:
+        """Delete a checkpoint that is of no use."""
+        ...
+
+    def erase(self, scope: Scope) -> None:
+        """Delete a memory's checkpoint durably before the memory is erased.
+
+        Raises `StoreError` when it cannot be deleted.
+        """
+        ...
+
+
+class FolderPlace:
+    """A file a memory, in a folder beside the journal."""
+
+    def __init__(self, folder: Path, *, writes: bool, key: bytes | None = None) -> None:
+        self._folder, self.key = folder, key
+        if writes:
+            for left in folder.glob(f"*{SUFFIX}.*.tmp"):
+                left.unlink(missing_ok=True)
+
+    def path_of(self, scope: Scope) -> Path:
+        """Return the path of a memory's checkpoint, whether there is one or not."""
+        return self._folder / f"{name_of(scope)}{SUFFIX}"
+
+    def open(self, scope: Scope) -> CheckpointFile:
+        """Read a memory's file and check it."""
+        return CheckpointFile.open(self.path_of(scope), self.key)
+
+    def size_of(self, scope: Scope) -> int | None:
+        """Return the bytes of a memory's file."""
+        path = self.path_of(scope)
+        return path.stat().st_size if path.exists() else None
+
+    def used(self, scope: Scope) -> None:
+        """Set the time of a memory's file."""
+        os.utime(self.path_of(scope))
+
+    def put(self, begun: Begun, replacing: Replacing) -> None:
+        """Write the file beside the old one, and rename it."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        begun.make(self.path_of(begun.scope), replacing)
+
+    def trim(self, most_bytes: int) -> None:
+        """Delete the files used longest ago."""
+        files = [(entry, entry.stat()) for entry in os.scandir(self._folder)]
+        files = [pair for pair in files if pair[0].name.endswith(SUFFIX)]
+        total = sum(stat.st_size for _, stat in files)
+        for entry, stat in sorted(files, key=lambda pair: pair[1].st_mtime):
+            if total <= most_bytes:
+                return
+            Path(entry.path).unlink(missing_ok=True)
+            total -= stat.st_size
+
+    def drop(self, scope: Scope) -> None:
+        """Delete a memory's file."""
+        with suppress(OSError):
+            self.path_of(scope).unlink(missing_ok=True)
+
+    def erase(self, scope: Scope) -> None:
+        """Delete a memory's file, and make that durable."""
+        path = self.path_of(scope)
+        if not self._folder.exists():
+            return
+        try:
+            path.unlink(missing_ok=True)
+            sync_folder(self._folder)
+        except OSError as exc:
+            raise StoreError(
+                f"the checkpoint {path} holds words of this memory and cannot be deleted "
+                f"({exc}); nothing was erased. Delete it, or let memagent do so, and ask again"
+            ) from exc
+
+
+def name_of(scope: Scope) -> str:
+    """Return the name of a memory's checkpoint: 64 hex digits that tell nobody whose it is."""
+    return hashlib.sha256(b"memagent/checkpoint/" + scope.key.encode()).hexdigest()
+
 
 _log = logging.getLogger(__name__)
 MOST_BYTES: Final = 4 << 30
@@ -261,3 +400,84 @@ def _give_way() -> None:
 
 def _go_on() -> None:
     return
+
+
+class CheckpointReport(NamedTuple):
+    """The findings about one memory's checkpoint."""
+
+    seq: int | None
+    """The journal sequence that it was made at; None where there is none to use."""
+    size_bytes: int
+    reason: str = ""
+    """Why it will not be used, "" when it will. The next writer makes a new one."""
+    faults: tuple[str, ...] = ()
+    """Where it differs from a replay; such a file has to be deleted."""
+
+
+async def audit_checkpoint(
+    checkpoints: Checkpoints, scope: Scope, state_at: Callable[[int], Awaitable[BankState]]
+) -> CheckpointReport:
+    """Compare a memory's checkpoint with `state_at` of its sequence, part by part.
+
+    Decodes all of it; takes about as long as a replay. Changes nothing.
+    """
+    size = checkpoints.place.size_of(scope)
+    if size is None:
+        return CheckpointReport(None, 0)
+    try:
+        content = checkpoints.read(scope)
+    except (CheckpointUnusable, OSError) as exc:
+        return CheckpointReport(None, size, str(exc))
+    seq = content.state.seq
+    faults = differences(content, await state_at(seq))
+    return CheckpointReport(seq, size, faults=tuple(faults))
+
+
+def differences(content: Projection, replayed: BankState) -> list[str]:
+    """Return where a checkpoint's content differs from a replayed state; [] when nowhere."""
+    state = content.state
+    expected = maps_of(replayed)
+    faults = [
+        f"{name} differ from the journal's"
+        for name, content_of in maps_of(state).items()
+        if dict(content_of.items()) != dict(expected[name].items())
+    ]
+    if state.digest() != replayed.digest():
+        faults.append(f"its digest is {state.digest()[:12]}, a replay's {replayed.digest()[:12]}")
+    if _nodes(state.graph) != _nodes(replayed.graph):
+        faults.append("nodes of the graph differ from the journal's")
+    edges = dict(_edges(replayed.graph))
+    faults += [
+        f"edges of the graph ({name}) differ from the journal's"
+        for name in ("succ", "pred")
+        if dict(_edges(state.graph, name)) != edges
+    ]
+    return faults + _view_faults(content)
+
+
+def _nodes(graph: GraphState) -> dict[str, Any]:
+    return {key: data["event"] for key, data in graph.nodes.items()}
+
+
+def _edges(graph: GraphState, side: str = "succ") -> list[tuple[tuple[str, str, str], EventEdge]]:
+    rows: Any = getattr(graph, side)
+    found: list[tuple[tuple[str, str, str], EventEdge]] = []
+    for row in rows.values():
+        for keyed in row.values():
+            edges = [data["edge"] for data in keyed.values()]
+            found += [((edge.source, edge.target, edge.key), edge) for edge in edges]
+    return found
+
+
+def _view_faults(content: Projection) -> list[str]:
+    view, active = content.view, {item.id for item in content.state.active()}
+    faults: list[str] = []
+    if active != (set(view.places) | content.pending) & active or set(view.places) - active:
+        faults.append("the items of the search index differ from the active ones")
+    if view.parts:
+        try:
+            for at in range(len(view.parts[0].segment)):
+                check_document(content, at)
+        except CheckpointUnusable as exc:
+            faults.append(str(exc))
+    return faults

@@ -4,22 +4,210 @@ A table of n entries is four sections: `keys` (the keys one after the other), `e
 (n + 1, where each key ends), `slots` and `buckets` (a hash table over CRC-32). A lookup
 reads a few bytes of the checkpoint and compares the whole key, so it costs about a
 microsecond whatever n is. Values are decoded when they are first asked for and kept.
+
+A persistent map over a read-only base whose entries are decoded when they are touched.
+
+It has the interface of `rpds.HashTrieMap`, as far as a state uses it. The base is a
+table of a checkpoint and never changes; what was inserted or removed since lies above
+it in an ordinary persistent map. So a map of any size opens at once, every edit gives a
+new map that shares the rest, and keeping one is keeping a snapshot.
+
+The maps of a state as tables: how each kind of value is written and read.
+
+Records are JSON, as in the journal; small plain values have their own short forms. A
+map that was itself opened from a checkpoint hands its unchanged entries over as they
+are, undecoded.
 """
 
 from __future__ import annotations
 
+import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import accumulate
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
+from rpds import HashTrieMap
 
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, SectionWriter
-from memagent.checkpoints.layered import ABSENT
+from memagent.core.records import ItemStats, MemoryItem, Record, Session
+from memagent.core.trials import Trial
+from memagent.state.fold import BankState, Mark
+from memagent.state.orders import SortedSet
 
 V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+D = TypeVar("D")
+ABSENT: Final = -1
+"""Place of a key that a base does not have."""
+_REMOVED: Final = object()
+_UNKNOWN: Final = object()
+
+
+class Base(Protocol[V_co]):
+    """A read-only table of n entries; a place is a number that stands for one of them."""
+
+    def __len__(self) -> int:
+        """Return n."""
+        ...
+
+    def find(self, key: str) -> int:
+        """Return the place of a key, `ABSENT` for an unknown one."""
+        ...
+
+    def value(self, at: int) -> V_co:
+        """Return the value at a place; the same object each time."""
+        ...
+
+    def entries(self) -> Iterator[tuple[str, int]]:
+        """Yield every key with its place."""
+        ...
+
+
+class LayeredMap(Mapping[str, V], Generic[V]):
+    """An immutable map: a base, and the changes since in a persistent map above it."""
+
+    __slots__ = ("_changes", "_size", "base")
+
+    def __init__(
+        self, base: Base[V], changes: HashTrieMap[str, Any] | None = None, size: int | None = None
+    ) -> None:
+        self.base = base
+        self._changes: HashTrieMap[str, Any] = HashTrieMap() if changes is None else changes
+        self._size = len(base) if size is None else size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, str):
+            return False
+        changed = self._changes.get(key, _UNKNOWN)
+        if changed is not _UNKNOWN:
+            return changed is not _REMOVED
+        return self.base.find(key) != ABSENT
+
+    def __getitem__(self, key: str) -> V:
+        value = self.get(key, _UNKNOWN)
+        if value is _UNKNOWN:
+            raise KeyError(key)
+        return value  # pyright: ignore[reportReturnType]
+
+    @overload
+    def get(self, key: str, /) -> V | None: ...
+    @overload
+    def get(self, key: str, default: V, /) -> V: ...
+    @overload
+    def get(self, key: str, default: D, /) -> V | D: ...
+    def get(self, key: str, default: Any = None, /) -> Any:
+        """Return the value of a key, else the default."""
+        changed = self._changes.get(key, _UNKNOWN)
+        if changed is not _UNKNOWN:
+            return default if changed is _REMOVED else changed
+        at = self.base.find(key)
+        return default if at == ABSENT else self.base.value(at)
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key, _ in self._unchanged_and_changed())
+
+    def keys(self) -> KeysView[str]:
+        """Return the keys, in no particular order."""
+        return KeysView(self)
+
+    def values(self) -> ValuesView[V]:
+        """Return the values, in no particular order."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[str, V]:
+        """Return the pairs, in no particular order."""
+        return _Items(self)
+
+    def insert(self, key: str, value: V) -> LayeredMap[V]:
+        """Return the map with a key added or replaced."""
+        old = self._changes.get(key, _UNKNOWN)
+        new = self.base.find(key) == ABSENT if old is _UNKNOWN else old is _REMOVED
+        return LayeredMap(self.base, self._changes.insert(key, value), self._size + new)
+
+    def remove(self, key: str) -> LayeredMap[V]:
+        """Return the map without a key. Raises `KeyError` for an unknown one."""
+        if key not in self:
+            raise KeyError(key)
+        if self.base.find(key) == ABSENT:
+            return LayeredMap(self.base, self._changes.remove(key), self._size - 1)
+        return LayeredMap(self.base, self._changes.insert(key, _REMOVED), self._size - 1)
+
+    def discard(self, key: str) -> LayeredMap[V]:
+        """Return the map without a key, itself when it has none."""
+        return self.remove(key) if key in self else self
+
+    def unchanged(self) -> Iterator[tuple[str, int]]:
+        """Yield the keys whose entry is the base's, with their places."""
+        if not len(self._changes):
+            return self.base.entries()
+        changes = self._changes
+        return (entry for entry in self.base.entries() if entry[0] not in changes)
+
+    def changed(self) -> Iterator[tuple[str, V]]:
+        """Yield the entries that the base lacks or has otherwise."""
+        return (pair for pair in self._changes.items() if pair[1] is not _REMOVED)
+
+    def touched(self, key: str) -> bool:
+        """Tell whether a key was inserted or removed since the base."""
+        return key in self._changes
+
+    def _unchanged_and_changed(self) -> Iterator[tuple[str, object]]:
+        yield from self.unchanged()
+        yield from self.changed()
+
+
+def layers_of(content: object) -> LayeredMap[Any] | None:
+    """Return a map that has a base, None for any other."""
+    return cast("LayeredMap[Any]", content) if isinstance(content, LayeredMap) else None
+
+
+class _Values(ValuesView[V]):
+    """The values of a layered map, decoded one by one."""
+
+    def __init__(self, of: LayeredMap[V]) -> None:
+        super().__init__(of)
+        self._of = of
+
+    def __iter__(self) -> Iterator[V]:
+        value = self._of.base.value
+        for _, at in self._of.unchanged():
+            yield value(at)
+        for _, changed in self._of.changed():
+            yield changed
+
+
+class _Items(ItemsView[str, V]):
+    """The pairs of a layered map, decoded one by one."""
+
+    def __init__(self, of: LayeredMap[V]) -> None:
+        super().__init__(of)
+        self._of = of
+
+    def __iter__(self) -> Iterator[tuple[str, V]]:
+        value = self._of.base.value
+        for key, at in self._of.unchanged():
+            yield key, value(at)
+        yield from self._of.changed()
+
+
 _FEWEST_BUCKETS: Final = 8
 
 
@@ -160,3 +348,108 @@ def put_records(
 def ends_of(lengths: Iterable[int]) -> npt.NDArray[np.int64]:
     """Return 0 and the running sums of n lengths (n + 1,)."""
     return np.fromiter(accumulate(lengths, initial=0), np.int64)
+
+
+R = TypeVar("R", bound=Record)
+_PAST: Final = TypeAdapter(tuple[MemoryItem, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The way in which the values of one map are written and read."""
+
+    encode: Callable[[Any], bytes]
+    decode: Callable[[memoryview], Any]
+
+
+def record_form(kind: type[R]) -> Form:
+    """Return the form of a record: its JSON."""
+
+    def decode(raw: memoryview) -> R:
+        return kind.model_validate_json(bytes(raw))
+
+    return Form(_json_of_record, decode)
+
+
+def _json_of_record(record: Record) -> bytes:
+    return record.model_dump_json().encode()
+
+
+def _text(raw: memoryview) -> str:
+    return str(raw, "utf-8", "surrogatepass")
+
+
+def _dump(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _encode_place(place: tuple[str, int]) -> bytes:
+    return encoded(f"{place[1]} {place[0]}")
+
+
+def _decode_place(raw: memoryview) -> tuple[str, int]:
+    position, _, session_id = _text(raw).partition(" ")
+    return session_id, int(position)
+
+
+def _decode_marks(raw: memoryview) -> SortedSet[Mark]:
+    return SortedSet((start, end, item_id) for start, end, item_id in json.loads(bytes(raw)))
+
+
+FORMS: Final[Mapping[str, Form]] = {
+    "items": record_form(MemoryItem),
+    "archive": Form(_PAST.dump_json, lambda raw: _PAST.validate_json(bytes(raw))),
+    "sessions": record_form(Session),
+    "turns": Form(_encode_place, _decode_place),
+    "threads": Form(_dump, lambda raw: tuple(json.loads(bytes(raw)))),
+    "stats": record_form(ItemStats),
+    "trials": record_form(Trial),
+    "ordinals": Form(lambda count: b"%d" % count, lambda raw: int(bytes(raw))),
+    "done": Form(
+        lambda chunks: _dump(sorted(chunks)), lambda raw: frozenset(json.loads(bytes(raw)))
+    ),
+    "touched": Form(_dump, lambda raw: tuple(json.loads(bytes(raw)))),
+    "texts": Form(encoded, _text),
+    "timelines": Form(lambda marks: _dump(list(marks)), _decode_marks),
+    "expiring": Form(
+        lambda moment: moment.isoformat().encode(),
+        lambda raw: datetime.fromisoformat(_text(raw)),
+    ),
+}
+"""The maps of a state that are tables of their own, by name; the graph is apart."""
+
+
+def maps_of(state: BankState) -> dict[str, Mapping[str, Any]]:
+    """Return the maps of a state by their names in `FORMS`."""
+    return {name: getattr(state, name) for name in FORMS}
+
+
+def put_map(
+    writer: SectionWriter, name: str, content: Mapping[str, Any], form: Form, pause: Pause
+) -> list[bytes]:
+    """Write a map as a table; return its keys in the order written."""
+    records = list(paced(encoded_entries(content, form), pause))
+    put_records(writer, name, records)
+    return [key for key, _ in records]
+
+
+def encoded_entries(
+    content: Mapping[str, Any], form: Form
+) -> Iterator[tuple[bytes, bytes | memoryview]]:
+    """Yield (key, encoded value), what a map's base has first and in the base's order."""
+    layers = layers_of(content)
+    entries: Iterable[tuple[str, Any]] = content.items()
+    if layers is not None:
+        table = cast("RecordTable[Any]", layers.base)
+        for _, at in layers.unchanged():
+            yield table.raw_key(at), table.raw(at)
+        entries = layers.changed()
+    encode = form.encode
+    for key, value in entries:
+        yield encoded(key), encode(value)
+
+
+def read_map(file: CheckpointFile, name: str, form: Form) -> Any:
+    """Return a map of the file; an empty one is an ordinary empty map."""
+    table: RecordTable[Any] = RecordTable(file, name, form.decode)
+    return LayeredMap(table) if len(table) else cast("Any", HashTrieMap())

@@ -16,16 +16,25 @@ import numpy as np
 import numpy.typing as npt
 
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, SectionWriter
-from memagent.checkpoints.layered import ABSENT, LayeredMap
-from memagent.checkpoints.tables import KeyTable, Pause, RecordTable, encoded, put_keys, put_records
+from memagent.checkpoints.tables import (
+    ABSENT,
+    KeyTable,
+    LayeredMap,
+    Pause,
+    RecordTable,
+    encoded,
+    put_keys,
+    put_records,
+)
 from memagent.core.records import MemoryItem
 from memagent.protocols import Matrix
-from memagent.search.arena import NO_ROW, Arena
 from memagent.search.index import IndexView, Part
 from memagent.search.segments import (
     CONTEXT,
     FIELDS,
+    NO_ROW,
     OWN,
+    Arena,
     Floats,
     Ints,
     Mask,

@@ -18,9 +18,8 @@ from typer import Option
 import memagent
 from memagent.cli import views
 from memagent.cli.arguments import LeastTrust, find_id
-from memagent.cli.frame import Options, emit, failed, tell
+from memagent.cli.frame import Options, emit, failed, neutral, plain, tell
 from memagent.cli.stores import read_settings, store_path
-from memagent.cli.terminal import neutral, plain
 from memagent.core.errors import InputError, MemAgentError
 
 if TYPE_CHECKING:

@@ -4,6 +4,32 @@ Standard output carries results only: text for a person, or with `--json` one JS
 document. Progress, notes and errors go to standard error. Exit codes: 0 done, 1 failed,
 2 wrong usage, 130 interrupted. Importing this module loads only typer and rich; each
 command imports what costs time (pydantic, numpy, the store) itself.
+
+A table without lines, laid out for terminals of any width.
+
+Rich lays tables out as well, but asks every cell several times for its width, which
+took a third of `memagent list`. Here a cell is measured once, and only what does not
+fit is wrapped. Columns that may wrap give way first, the widest one before the others.
+
+Text for a terminal: the console, tables, lines and the progress bar.
+
+Stored text is data, never markup: it is shown through `Text`, with control characters,
+terminal escapes and bidirectional overrides spelled out. So no stored text can colour,
+move or hide what the terminal shows.
+
+Commands whose options are the fields of records.
+
+Typer reads one parameter per option. A command with many options takes a frozen
+dataclass instead: each field, annotated with `typer.Option` or `typer.Argument`, is one
+option of the command, and a field whose type is a dataclass again adds that one's fields.
+
+    @dataclass(frozen=True, kw_only=True)
+    class Paging:
+        limit: Annotated[int, typer.Option(help="At most this many.")] = 20
+
+    def show(name: str, paging: Paging) -> None: ...
+
+    app.command()(spread_options(show))  # show NAME --limit 20
 """
 
 from __future__ import annotations
@@ -14,22 +40,255 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass
 from functools import partial
+from itertools import repeat, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar, cast
 
 import typer
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
 from typer.core import TyperGroup
 
 import memagent
-from memagent.cli.options import call_with_options, option_parameters, with_signature
-from memagent.cli.terminal import console, one_line
 from memagent.core.errors import InputError, MemAgentError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.console import RenderableType
+
+
+_GAP = 2
+"""Blanks between columns."""
+_Line = tuple[Sequence[Segment], int]
+"""A line of a cell: its segments, and the terminal cells that they fill."""
+
+
+class Columns:
+    """A header and rows of cells, to be printed by a rich console."""
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Text]],
+        *,
+        fixed: Collection[str] = (),
+        header: bool = True,
+    ) -> None:
+        """Take the names of the columns, the cells, and the columns that never wrap."""
+        names = [[Text(name, "bold") for name in columns]] if header else []
+        self._wraps = [name not in fixed for name in columns]
+        self._rows = [*names, *(list(row) for row in rows)]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = self._widths(options.max_width)
+        for row in self._rows:
+            cells = [
+                _lines(cell, width, console, wrap=wraps)
+                for cell, width, wraps in zip(row, widths, self._wraps, strict=True)
+            ]
+            for parts in zip_longest(*cells, fillvalue=((), 0)):
+                yield from _joined(parts, widths)
+
+    def _widths(self, most: int) -> list[int]:
+        """Return the width of each column, without the gaps."""
+        widths = [
+            max(max(map(cell_len, cell.plain.split("\n")), default=0) for cell in column)
+            for column in zip(*self._rows, strict=True)
+        ]
+        most -= _GAP * (len(widths) - 1)
+        for wraps in (self._wraps, [True] * len(widths)):
+            may_shrink = [place for place, wrapped in enumerate(wraps) if wrapped]
+            for _ in range(max(0, sum(widths) - most)):
+                widest = max(may_shrink, key=lambda place: (widths[place], place), default=None)
+                if widest is None or widths[widest] <= 1:
+                    break
+                widths[widest] -= 1
+        return widths
+
+
+def _lines(cell: Text, width: int, console: Console, *, wrap: bool) -> list[_Line]:
+    """Return the lines of a cell that is at most so wide."""
+    if "\n" not in cell.plain and not cell.spans and (size := cell_len(cell.plain)) <= width:
+        style = console.get_style(cell.style) if cell.style else None
+        return [([Segment(cell.plain, style)], size)]
+    if wrap:
+        lines = cell.wrap(console, width, overflow="fold")
+    else:
+        lines = cell.split(allow_blank=True)
+        for line in lines:
+            line.truncate(width, overflow="ellipsis")
+    return [(list(line.render(console)), line.cell_len) for line in lines]
+
+
+def _joined(parts: Sequence[_Line], widths: Sequence[int]) -> Iterator[Segment]:
+    """Yield the segments of one printed line."""
+    gaps = (*repeat(_GAP, len(widths) - 1), 0)
+    for (segments, size), width, gap in zip(parts, widths, gaps, strict=True):
+        yield from segments
+        if gap:
+            yield Segment(" " * (width - size + gap))
+    yield Segment.line()
+
+
+_PIPE_COLUMNS = 160
+_BIDI = frozenset(
+    "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console on standard output or error; it is wide when no terminal sets a width."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def neutral(text: str) -> str:
+    """Spell out every character that a terminal would act on, but for line feeds and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(_spelled(char) if _acts(char) else char for char in text.expandtabs(4))
+
+
+def _acts(char: str) -> bool:
+    return char in _BIDI or (char != "\n" and unicodedata.category(char) in ("Cc", "Cs"))
+
+
+def _spelled(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line, neutral to a terminal."""
+    return neutral(" ".join(text.split()))
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Return the text as it is, in one style."""
+    return Text(neutral(text), style=style)
+
+
+def line(*parts: str | tuple[str, str]) -> Text:
+    """Join parts, each a string or (string, style), to one line."""
+    styled = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Text.assemble(*((neutral(text), style) for text, style in styled))
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, fixed: Collection[str] = ()
+) -> Columns:
+    """Return a table without lines; columns in `fixed` are never wrapped."""
+    cells = ([plain(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    return Columns(columns, cells, fixed=fixed)
+
+
+def day(moment: datetime | None) -> str:
+    """Format a moment to the minute; midnight is a bare date and None a dash."""
+    if moment is None:
+        return "-"
+    midnight = (moment.hour, moment.minute) == (0, 0)
+    return f"{moment:%Y-%m-%d}" if midnight else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def pairs(values: Mapping[str, object], *, title: str = "") -> RenderableType:
+    """Show names and values, one a line, below an optional title."""
+    cells = ((Text(name, "dim"), plain(str(value))) for name, value in values.items())
+    rows = Columns(("name", "value"), cells, fixed=("name",), header=False)
+    return Group(plain(title, "bold"), rows) if title else rows
+
+
+# -- progress --------------------------------------------------------------------------
+
+
+@contextmanager
+def progress(total: int, unit: str) -> Generator[Callable[[str, int], None]]:
+    """Show a bar on standard error if that is a terminal; yield its `advance(status, steps)`."""
+    from rich import progress as bars
+
+    screen = console(stderr=True)
+    columns = (
+        bars.BarColumn(bar_width=24),
+        bars.MofNCompleteColumn(),
+        bars.TextColumn(unit),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.fields[status]}", markup=False),
+    )
+    hidden = not screen.is_terminal
+    with bars.Progress(*columns, console=screen, transient=True, disable=hidden) as bar:
+        task = bar.add_task("", total=total, status="")
+
+        def advance(status: str, steps: int) -> None:
+            bar.update(task, advance=steps, status=one_line(status))
+
+        yield advance
+
+
+T = TypeVar("T")
+
+
+def spread_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Return a function for Typer that takes every field of the command's records by keyword.
+
+    The records' module must be able to evaluate the annotations of their fields.
+    """
+
+    def run(**values: Any) -> T:
+        return call_with_options(command, values)
+
+    return with_signature(run, command, list(option_parameters(command)))
+
+
+def with_signature(
+    run: Callable[..., T], command: Callable[..., object], parameters: list[inspect.Parameter]
+) -> Callable[..., T]:
+    """Give `run` the command's name and help and the parameters that Typer shall read."""
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    return run
+
+
+def option_parameters(command: Callable[..., object]) -> Iterator[inspect.Parameter]:
+    """Yield one keyword parameter per option, with records replaced by their fields."""
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if _is_record(parameter.annotation):
+            yield from option_parameters(parameter.annotation)
+        else:
+            yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def call_with_options(command: Callable[..., T], values: Mapping[str, Any]) -> T:
+    """Build the command's records from the values of their fields and call it."""
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
+    return command(
+        **{
+            parameter.name: call_with_options(parameter.annotation, values)
+            if _is_record(parameter.annotation)
+            else values[parameter.name]
+            for parameter in parameters
+        }
+    )
+
+
+def _is_record(annotation: object) -> TypeGuard[type[Any]]:
+    return isinstance(annotation, type) and is_dataclass(annotation)
 
 
 SETTINGS_FILE = Path("memagent.toml")

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 import memagent
-from memagent.cli.frame import INTERRUPTED, Options, emit, message_of, tell
+from memagent.cli.frame import INTERRUPTED, Options, emit, message_of, pairs, progress, tell
 from memagent.cli.stores import opened
-from memagent.cli.terminal import pairs, progress
 from memagent.core.errors import InputError, MemAgentError
 
 if TYPE_CHECKING:
@@ -248,7 +247,7 @@ async def _remember_conversation(
 
 async def _remember(agent: AsyncAgent, session: Session, tally: Tally) -> None:
     """Remember one session and count its outcome, failures too."""
-    from memagent.memory.chunking import split_session
+    from memagent.memory.incoming import split_session
 
     user = agent.bank.scope.user_id
     chunks = split_session(session, chunk_turns=agent.design.chunk_turns)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from memagent.cli.arguments import check_free
-from memagent.cli.frame import SETTINGS_FILE, Options, emit, tell
+from memagent.cli.frame import SETTINGS_FILE, Options, emit, pairs, progress, tell
 from memagent.cli.stores import give_consent, opened, store_path
-from memagent.cli.terminal import pairs, progress
 from memagent.core.errors import EmbeddingError, InputError
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def _settings_text(settings: AgentSettings) -> str:
 def _place(store: StoreSettings) -> str:
     """Name the place of a store, without its password."""
     from memagent.config import PostgresSettings, SqliteSettings
-    from memagent.journal.postgres.engine import without_password
+    from memagent.journal.postgres_engine import without_password
 
     if isinstance(store, PostgresSettings):
         return without_password(store.url)
@@ -145,7 +144,7 @@ async def reembed(options: Options) -> None:
     The embedder is that of --embedder or of the settings.
     """
     from memagent.build import embedder_settings
-    from memagent.journal.database import DatabaseJournal
+    from memagent.journal.open_database import DatabaseJournal
 
     with opened(options, write=True, vectors=True, any_embedder=True) as store:
         if not isinstance(store.journal, DatabaseJournal):
@@ -175,7 +174,7 @@ async def _embed(
     """Make the vectors that the cache lacks; overwrite it if its vectors are of no use."""
     from memagent.build import build_embedder
     from memagent.core.errors import boundary
-    from memagent.embed.vectors import checked_rows, readable, text_digest
+    from memagent.embed.cached import checked_rows, readable, text_digest
 
     try:
         await store.embedder.embed(texts)
@@ -189,7 +188,7 @@ async def _embed(
 
 async def _texts(store: Store) -> list[str]:
     """Return every text that the index holds for an item of any user."""
-    from memagent.search.projection import index_texts
+    from memagent.search.pipeline import index_texts
 
     texts: dict[str, None] = {}
     for scope in await store.journal.scopes():

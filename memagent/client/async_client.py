@@ -1,24 +1,31 @@
-"""`AsyncClient`: an agent behind the REST service, with the verbs of a local one."""
+"""`AsyncClient`: an agent behind the REST service, with the verbs of a local one.
+
+`Client`: `AsyncClient` for synchronous code, as `Agent` is `AsyncAgent` for it.
+
+One event loop in a background thread runs the very same coroutines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
 
+from memagent.blocking import SyncMemory, blocking
 from memagent.client import wire
 from memagent.client.http import DEFAULT_URL, Connection, path_of
 from memagent.client.remote_memory import RemoteMemory
 from memagent.core.answers import Answer, AsOf, Hit, Question, Reply
-from memagent.core.errors import InputError, fault_in
+from memagent.core.errors import InputError, StoreError, fault_in
 from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import DEFAULT_THREAD, Scope, Trust
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Trial
 from memagent.experience import Learned, OutcomeArguments, Recall
+from memagent.loop_thread import LoopThread
 from memagent.memory.bank import system_clock
 from memagent.memory.incoming import Said, as_question, as_session
 from memagent.memory.options import SearchArguments
@@ -186,3 +193,74 @@ def _session_body(what: Said, at: datetime | None, session_id: str | None) -> wi
     session = as_session(what, at=at, session_id=session_id, now=system_clock())
     turns = tuple(wire.NewTurn(**turn.model_dump()) for turn in session.turns)
     return wire.NewSession(id=session.id, at=session.at, turns=turns)
+
+
+T = TypeVar("T")
+
+
+class Client:
+    """A client for synchronous code; use it as a context manager or call `close()`.
+
+    Threads may share it. `client.memory` has the verbs of `agent.memory`.
+    """
+
+    def __init__(self, url: str = DEFAULT_URL, **options: Unpack[ClientArguments]) -> None:
+        """Make a client that opens no connection yet; the keywords are `AsyncClient`'s.
+
+        Raises `ConfigError`, `MissingExtra`, `InputError`.
+        """
+        self._client = AsyncClient(url, **options)
+        self._thread = LoopThread()
+        self._closed = False
+
+    ask = blocking(AsyncClient.ask)
+    chat = blocking(AsyncClient.chat)
+    remember = blocking(AsyncClient.remember)
+    remember_later = blocking(AsyncClient.remember_later)
+    search = blocking(AsyncClient.search)
+    context = blocking(AsyncClient.context)
+    recall = blocking(AsyncClient.recall)
+    report = blocking(AsyncClient.report)
+    tidy = blocking(AsyncClient.tidy)
+    job = blocking(AsyncClient.job)
+    finish = blocking(AsyncClient.finish)
+
+    @property
+    def memory(self) -> SyncMemory:
+        """Direct verbs on the memory."""
+        return SyncMemory(lambda make: self._run(lambda client: make(client.memory)))
+
+    def stream(self, question: Question | str) -> Generator[tuple[str, str]]:
+        """Yield (name, JSON) of the answer's events as they come."""
+        events = self._client.stream(question)
+        try:
+            while True:
+                try:
+                    yield self.run(anext(events))  # pyright: ignore[reportArgumentType]
+                except StopAsyncIteration:
+                    return
+        finally:
+            self.run(events.aclose())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for a coroutine of the asynchronous client and return its result."""
+        if self._closed:
+            work.close()
+            raise StoreError("this client is closed; open another one")
+        return self._thread.run(work)
+
+    def _run(self, make: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
+        return self.run(make(self._client))
+
+    def close(self) -> None:
+        """Close the connections; harmless when repeated."""
+        if not self._closed:
+            self.run(self._client.close())
+            self._closed = True
+            self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -3,33 +3,223 @@
 All rules are the service's. A snapshot taken here is a `RemoteSnapshot`: its digest and
 place are known, its content stays with the service. A view of the past reads as of that
 point and refuses to write, as a local one does.
+
+Exports and imports of a memory behind the service, and the jobs they wait for.
+
+Review, the traces of a source, and erasure over HTTP, as `memory.care.verbs` names them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Unpack
 
 from pydantic import BaseModel, ValidationError
 
 from memagent.client import wire
-from memagent.client.http import path_of
-from memagent.client.remote_care import RemoteCare
-from memagent.client.remote_transfer import past_terms
-from memagent.core.answers import AsOf, Filter, SearchEvidence
+from memagent.client import wire as care_wire
+from memagent.client.http import Connection, path_of
+from memagent.core.answers import AsOf, Filter, GraphFormat, SearchEvidence
 from memagent.core.errors import (
     ConfigError,
     InputError,
+    ModelError,
+    StoreError,
+    StoreReadOnly,
     fault_in,
 )
 from memagent.core.recipes import recipe_of
 from memagent.core.records import MemoryItem, Scope, Session, TimeSpan
-from memagent.core.reports import GraphStats
+from memagent.core.reports import ErasureReceipt, GraphStats, Quarantined, SourceFilter, Touched
 from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff
-from memagent.memory.hits import SearchHits
-from memagent.memory.options import AddArguments, SearchArguments, SearchOptions, check_add
+from memagent.memory.graph_export import GraphExport
+from memagent.memory.options import (
+    AddArguments,
+    SearchArguments,
+    SearchHits,
+    SearchOptions,
+    check_add,
+)
+from memagent.memory.transfer import ExportReport
+
+_NOW = AsOf()
+
+
+class RemoteTransfer:
+    """Exports, imports and jobs of one memory behind the service."""
+
+    def __init__(self, connection: Connection, *, as_of: AsOf = _NOW) -> None:
+        self._connection = connection
+        self._as_of = as_of
+
+    async def export(self, path: str | Path) -> ExportReport:
+        """Have the service export everything, and write this memory's file."""
+        job = await self._write(
+            wire.Job, "POST", path_of("users", self._user("an export"), "export")
+        )
+        job = await self.finish(job)
+        files: list[dict[str, Any]] = (job.result or {}).get("files", [])
+        own = {name: self._connection.terms.get(name) for name in ("agent_id", "run_id")}
+        file = next((file for file in files if own.items() <= file.items()), None)
+        if file is None:
+            raise InputError("there is nothing to export: the memory is empty")
+        response = await self._connection.send(
+            "GET", path_of("jobs", job.id, "files", str(file["number"]))
+        )
+        await _write_file(Path(path), response.content, "; nothing was exported")
+        figures = {name: file[name] for name in ("rows", "items", "sessions", "digest")}
+        return ExportReport(path=str(Path(path)), **figures)
+
+    async def import_(self, path: str | Path) -> ExportReport:
+        """Import an export into this memory, which must be empty."""
+        user_id = self._user("an import")
+        try:
+            content = await asyncio.to_thread(Path(path).read_bytes)
+        except OSError as exc:
+            raise InputError(f"{path}: cannot be read: {exc.strerror}") from exc
+        report = await self._write(
+            ExportReport,
+            "POST",
+            path_of("users", user_id, "import"),
+            content=content,
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+        return report.model_copy(update={"path": str(path)})
+
+    def _user(self, purpose: str) -> str:
+        user_id = self._connection.user_id
+        if user_id is None:
+            raise ConfigError(
+                f"{purpose} needs to know whose memory it is; give the client its user_id"
+            )
+        return user_id
+
+    async def export_graph(
+        self,
+        path: str | Path | None = None,
+        format: GraphFormat = "html",
+        *,
+        as_of: AsOf | None = None,
+        include_hidden: bool = True,
+    ) -> GraphExport:
+        """Export the event graph as a self-contained page, node-link JSON or GraphML.
+
+        The export is also written to `path`, if one is given.
+        """
+        params = {
+            **past_terms(as_of or self._as_of),
+            "format": format,
+            "include_hidden": include_hidden,
+        }
+        response = await self._connection.send("GET", path_of("graph"), params=params)
+        if path is not None:
+            await _write_file(Path(path), response.content)
+        figures = {
+            name: response.headers[f"x-graph-{name}"]
+            for name in ("nodes", "edges", "turns", "digest")
+        }
+        place = str(path) if path is not None else None
+        return GraphExport.model_validate(
+            {**figures, "path": place, "format": format, "text": response.text}, strict=False
+        )
+
+    # -- jobs --------------------------------------------------------------------------
+
+    async def finish(self, job: wire.Job, *, poll_s: float = 0.05) -> wire.Job:
+        """Wait for a job. Raises `StoreError` or `ModelError` when it failed."""
+        while job.state in (wire.JobState.QUEUED, wire.JobState.RUNNING):
+            await asyncio.sleep(poll_s)
+            poll_s = min(2 * poll_s, 2.0)
+            job = await self._connection.read(wire.Job, "GET", path_of("jobs", job.id))
+        if job.state is wire.JobState.FAILED:
+            by_model = (job.error or "").startswith(("model", "context", "budget"))
+            raise (ModelError if by_model else StoreError)(
+                f"job {job.id} ({job.kind.value}) failed after {job.attempts} tries: {job.error}"
+            )
+        return job
+
+    async def _write(self, model: Any, method: str, path: str, **request: Any) -> Any:
+        self._check_writable()
+        return await self._connection.read(model, method, path, **request)
+
+    def _check_writable(self) -> None:
+        if not self._as_of.now:
+            raise StoreReadOnly("a view of the past is open for reading only")
+
+
+def past_terms(when: AsOf) -> dict[str, Any]:
+    """Return the query parameters that name a point in time."""
+    moments = {"as_of_said": when.said, "as_of_valid": when.valid}
+    seq: dict[str, Any] = {}
+    if isinstance(when.recorded, int):
+        seq = {"as_of_seq": when.recorded}
+    else:
+        moments["as_of_recorded"] = when.recorded
+    return seq | {name: moment.isoformat() for name, moment in moments.items() if moment}
+
+
+async def _write_file(path: Path, content: bytes, outcome: str = "") -> None:
+    try:
+        await asyncio.to_thread(path.write_bytes, content)
+    except OSError as exc:
+        raise InputError(f"{path} cannot be written: {exc.strerror}{outcome}") from exc
+
+
+class RemoteCare(RemoteTransfer):
+    """These verbs of one memory behind the service."""
+
+    async def quarantine(self) -> list[Quarantined]:
+        """Return the changes that were kept aside for review, oldest first."""
+        return list(
+            (
+                await self._connection.read(care_wire.QuarantineList, "GET", path_of("quarantine"))
+            ).items
+        )
+
+    async def accept(self, quarantined_id: str) -> Commit:
+        """Carry out a change that was kept aside. Raises `MemoryNotFound`, `VersionConflict`."""
+        return await self._write(Commit, "POST", path_of("quarantine", quarantined_id, "accept"))
+
+    async def refuse(self, quarantined_id: str) -> Commit:
+        """Settle a change that was kept aside without carrying it out. Raises `MemoryNotFound`."""
+        return await self._write(Commit, "POST", path_of("quarantine", quarantined_id, "refuse"))
+
+    async def touched_by(self, source: SourceFilter) -> list[Touched]:
+        """Return every memory that rests on a source. Raises `InputError` for an empty filter."""
+        path = path_of("sources", "touched")
+        return list(
+            (await self._connection.read(care_wire.TouchedList, "POST", path, body=source)).items
+        )
+
+    async def exclude(self, source: SourceFilter) -> Commit | None:
+        """Delete every memory that rests on a source; None when there is none."""
+        return await self._taken_back("exclude", source)
+
+    async def roll_back(self, source: SourceFilter) -> Commit | None:
+        """Set every memory that rests on a source back; None when there is nothing to do."""
+        return await self._taken_back("roll-back", source)
+
+    async def erase(self, item_id: str, *, keep_turns: bool = False) -> ErasureReceipt:
+        """Erase one memory beyond recovery. Raises `MemoryNotFound`."""
+        path = path_of("memories", item_id, "erase")
+        params = {"keep_turns": keep_turns}
+        return await self._write(ErasureReceipt, "POST", path, params=params)
+
+    async def erase_session(self, session_id: str) -> ErasureReceipt:
+        """Erase a session beyond recovery. Raises `MemoryNotFound`."""
+        return await self._write(ErasureReceipt, "POST", path_of("sessions", session_id, "erase"))
+
+    async def _taken_back(self, how: str, source: SourceFilter) -> Commit | None:
+        path = path_of("sources", how)
+        answer: care_wire.TakenBack = await self._write(
+            care_wire.TakenBack, "POST", path, body=source
+        )
+        return answer.commit
+
 
 _FILTER_TERMS = {
     "speakers": "speaker",

@@ -2,6 +2,8 @@
 
 Responses are the records of `memagent.core` wherever one fits; these are HTTP's own.
 Times are RFC 3339 in UTC, names in snake_case, ids opaque.
+
+The bodies of responses about review, traces and erasure, for service and client.
 """
 
 from __future__ import annotations
@@ -29,10 +31,30 @@ from memagent.core.records import (
     TimeSpan,
     Trust,
 )
+from memagent.core.reports import Quarantined, Touched
 from memagent.core.snapshot import Commit, HistoryEntry, JournalRow
 from memagent.core.trials import Edit, Reward, Trial, TrialStep
 from memagent.experience import OutcomeArguments
 from memagent.memory.options import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS
+
+
+class QuarantineList(Record):
+    """The changes that wait for review, oldest first."""
+
+    items: tuple[Quarantined, ...]
+
+
+class TouchedList(Record):
+    """Every memory that rests on a source, in order of id."""
+
+    items: tuple[Touched, ...]
+
+
+class TakenBack(Record):
+    """The commit that takes back what a source touched; null when there was nothing."""
+
+    commit: Commit | None = None
+
 
 MAX_BATCH = 1_000
 """Most memories of one batch."""

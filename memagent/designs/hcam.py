@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from memagent.designs.base import MemoryDesign
-from memagent.designs.parts.retrieval.chunks import ChunkAttention
+from memagent.designs.parts.sessions import ChunkAttention
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
 DESIGN: Final[MemoryDesign] = replace(VERBATIM, name="hcam", retriever=ChunkAttention())

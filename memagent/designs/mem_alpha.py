@@ -18,9 +18,9 @@ from memagent.core.ops import OpLimits
 from memagent.designs.add_only import AppendManager
 from memagent.designs.base import MemoryDesign
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
-from memagent.designs.parts.keeping import Layers
-from memagent.designs.parts.model.extractor import ModelExtractor
-from memagent.designs.parts.trivial import no_indexer
+from memagent.designs.parts.lessons import Layers
+from memagent.designs.parts.model_extractor import ModelExtractor
+from memagent.designs.parts.rewriting import no_indexer
 
 DESIGN: Final[MemoryDesign] = replace(
     MEMORY_R2,

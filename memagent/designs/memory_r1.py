@@ -22,13 +22,11 @@ from dataclasses import replace
 from typing import Final
 
 from memagent.designs.base import MemoryDesign, RelateSettings
-from memagent.designs.parts.model.answerer import ModelAnswerer
-from memagent.designs.parts.model.distilling import DistillingAnswerer
-from memagent.designs.parts.model.extractor import ModelExtractor
-from memagent.designs.parts.model.manager import ModelManager
-from memagent.designs.parts.retrieval.hybrid import HybridRetriever
-from memagent.designs.parts.retrieval.versioned import VersionedRetriever
-from memagent.designs.parts.trivial import no_indexer
+from memagent.designs.parts.model_answerer import ModelAnswerer
+from memagent.designs.parts.model_extractor import DistillingAnswerer, ModelExtractor
+from memagent.designs.parts.model_manager import ModelManager
+from memagent.designs.parts.retrieval import HybridRetriever, VersionedRetriever
+from memagent.designs.parts.rewriting import no_indexer
 
 DESIGN: Final = MemoryDesign(
     name="memory_r1",

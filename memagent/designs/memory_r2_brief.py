@@ -17,8 +17,8 @@ from memagent.core.ops import OpLimits
 from memagent.designs.add_only import DESIGN as ADDS
 from memagent.designs.base import RelateSettings
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
-from memagent.designs.parts.model.brief import BriefAnswerer, BriefExtractor, BriefManager
-from memagent.designs.parts.retrieval.hybrid import HybridRetriever
+from memagent.designs.parts.model_manager import BriefAnswerer, BriefExtractor, BriefManager
+from memagent.designs.parts.retrieval import HybridRetriever
 
 DESIGN: Final = replace(
     MEMORY_R2,

@@ -21,9 +21,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from memagent.designs.parts.model.session_answerer import SessionAnswerer
-from memagent.designs.parts.retrieval.sessions import SessionRetriever
-from memagent.designs.parts.retrieval.versioned import VersionedRetriever
+from memagent.designs.parts.model_answerer import SessionAnswerer
+from memagent.designs.parts.retrieval import VersionedRetriever
+from memagent.designs.parts.sessions import SessionRetriever
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
 DESIGN: Final = replace(

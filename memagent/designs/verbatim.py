@@ -15,11 +15,10 @@ from typing import Final
 
 from memagent.core.ops import OpLimits
 from memagent.designs.base import MemoryDesign, RelateSettings
-from memagent.designs.parts.retrieval.hybrid import TimedRetriever
+from memagent.designs.parts.retrieval import TimedRetriever
+from memagent.designs.parts.rewriting import no_indexer
 from memagent.designs.parts.rules.answerer import EvidenceAnswerer
-from memagent.designs.parts.rules.extractor import VerbatimExtractor
-from memagent.designs.parts.rules.manager import VerbatimManager
-from memagent.designs.parts.trivial import no_indexer
+from memagent.designs.parts.rules.manager import VerbatimExtractor, VerbatimManager
 
 DESIGN: Final = MemoryDesign(
     name="verbatim",

@@ -18,17 +18,17 @@ import numpy as np
 from pydantic import JsonValue
 
 from memagent.core.errors import EmbeddingError, ModelError
-from memagent.embed.vectors import readable
-from memagent.llm.litellm_errors import ErrorReader
-from memagent.llm.retries import Retries
-from memagent.llm.vendor import (
+from memagent.embed.cached import readable
+from memagent.llm.litellm_errors import (
     Dumps,
+    ErrorReader,
     call_options,
     check_installed,
     knock,
     load_vendor,
     open_vendor,
 )
+from memagent.llm.wrappers import Retries
 from memagent.protocols import Matrix
 
 MAX_CHARS = 24_000

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from memagent.core.records import Event, Relation
-from memagent.events.expansion import EDGE_WEIGHTS
+from memagent.events.visibility import EDGE_WEIGHTS
 from memagent.state.adjacency import GraphState, Path
 
 _MAX_NEIGHBOURS = 24

@@ -14,8 +14,7 @@ from memagent.core.answers import Answer, Question
 from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, ModelResponse, Usage
 from memagent.designs.base import Answerer, SlotContext, ToolsWanted
-from memagent.graphs.flow import Flow, Step
-from memagent.graphs.state import AnswerState, NodeRuntime
+from memagent.graphs.state import AnswerState, Flow, NodeRuntime, Step
 from memagent.memory.citing import CEILING
 from memagent.memory.citing import cite as checked_citations
 from memagent.memory.judging.certainty import read_search

@@ -17,10 +17,9 @@ from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
 from memagent.core.snapshot import Commit
 from memagent.designs.base import SlotContext
 from memagent.designs.relating import relate as relate_facts
-from memagent.graphs.flow import Flow, Step
-from memagent.graphs.state import AgentContext, IngestState, NodeRuntime
+from memagent.graphs.state import AgentContext, Flow, IngestState, NodeRuntime, Step
 from memagent.state.adjacency import event_as_item
-from memagent.state.guard import Guard
+from memagent.state.backing import Guard
 from memagent.state.validation import validate_ops
 from memagent.tracing import step
 

@@ -26,8 +26,7 @@ from memagent.core.records import SourceRef
 from memagent.designs.base import MemoryDesign
 from memagent.integrations import mem0_calls as calls
 from memagent.integrations import mem0_records as records
-from memagent.integrations.mem0_agents import OwnersAgents
-from memagent.integrations.mem0_calls import UNSET, Config, Messages
+from memagent.integrations.mem0_calls import UNSET, Config, Messages, OwnersAgents
 from memagent.integrations.mem0_records import envelope, owner_of
 from memagent.loop_thread import LoopThread
 from memagent.memory.incoming import as_session

@@ -1,4 +1,7 @@
-"""mem0's calls: their arguments and configuration, the writes they make, their results."""
+"""mem0's calls: their arguments and configuration, the writes they make, their results.
+
+The memories behind mem0's calls: one agent per owner's scope, over one store.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,19 @@ from uuid import uuid4
 from pydantic import BaseModel
 
 from memagent.async_agent import AsyncAgent
+from memagent.build import Store
 from memagent.config import AgentSettings, ModelSettings
 from memagent.core.errors import ConfigError, InputError
 from memagent.core.ops import Add, OpBatch, Update
-from memagent.core.records import Fact, MemoryItem, SourceRef, Trust
+from memagent.core.records import Fact, MemoryItem, Scope, SourceRef, Trust
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import HistoryEntry
+from memagent.designs.base import MemoryDesign
 from memagent.integrations import mem0_records as records
 from memagent.integrations.access import Assignment, assign
 from memagent.integrations.mem0_records import Owner, owner_of
 from memagent.memory.bank import MemoryBank
+from memagent.protocols import ChatModel
 from memagent.state.fold import BankState
 
 UNSET: Any = object()
@@ -309,3 +315,57 @@ def history(memory_id: str, entries: Sequence[HistoryEntry]) -> list[dict[str, A
         )
         text = now
     return rows
+
+
+class OwnersAgents:
+    """The agents of a store, made when a call needs them."""
+
+    def __init__(
+        self, store: Store, *, model: ChatModel | str | None, design: MemoryDesign | str | None
+    ) -> None:
+        self.store = store
+        self._model, self._design = model, design
+        self._agents: dict[Scope, AsyncAgent] = {}
+
+    def of_scope(self, scope: Scope) -> AsyncAgent:
+        """Return the agent of a scope."""
+        if scope not in self._agents:
+            self._agents[scope] = self.store.agent(scope, model=self._model, design=self._design)
+        return self._agents[scope]
+
+    async def every(self) -> list[AsyncAgent]:
+        """Return the agents of all scopes in use and in the store."""
+        known = dict.fromkeys((*self._agents, *await self.store.journal.scopes()))
+        return [self.of_scope(scope) for scope in known]
+
+    async def find(self, memory_id: str) -> AsyncAgent | None:
+        """Return the agent that has an active memory of this id."""
+        for agent in await self.every():
+            item = (await agent.bank.sync()).items.get(memory_id)
+            if item is not None and item.active:
+                return agent
+        return None
+
+    async def get(self, memory_id: str) -> AsyncAgent:
+        """Return the agent that has an active memory of this id. Raises `InputError`."""
+        if (agent := await self.find(memory_id)) is None:
+            raise unknown(memory_id)
+        return agent
+
+    async def memories_of(
+        self, owner: Owner, conditions: Mapping[str, Any], *, show_expired: bool
+    ) -> list[tuple[AsyncAgent, list[MemoryItem]]]:
+        """Return each agent that may have memories of an owner, and those that meet a filter."""
+        one_scope = owner.user_id is not None
+        agents = [self.of_scope(owner.scope)] if one_scope else await self.every()
+        return [
+            (
+                agent,
+                [
+                    item
+                    for item in await agent.memory.get_all(include_deleted=show_expired)
+                    if item.active and records.fits(agent.bank.scope, item, owner, conditions)
+                ],
+            )
+            for agent in agents
+        ]

@@ -25,9 +25,15 @@ from memagent.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from memagent.journal.backend import Backend, DriverConnection, DriverCursor, Tip
+from memagent.journal.backend import (
+    ERASURE_KEY,
+    SCRUB_KEY,
+    Backend,
+    DriverConnection,
+    DriverCursor,
+    Tip,
+)
 from memagent.journal.rows import ScopeKey, vector_crc
-from memagent.journal.statements import ERASURE_KEY, SCRUB_KEY
 from memagent.journal.transaction import Appended, AppendRequest, StaleTips, Transaction
 
 Outcome: TypeAlias = Appended | StoreError | InputError

@@ -1,28 +1,112 @@
-"""A journal's database while it is open: its claim, its responses, its files, its end."""
+"""A journal's database while it is open: its claim, its responses, its files, its end.
+
+Cached vectors by (embedder id, text digest), in the journal's database.
+
+The cache gives read-only float32 arrays. The stored bytes are little-endian, so a
+database moves between machines. Losing a row costs one call of the embedder and nothing
+else, which is why these writes wait for no fsync of their own.
+
+The journal in a SQL database, of whichever kind.
+
+It appends, reads and audits, and keeps first responses, the cache of vectors and the
+embedder's claim.
+
+`expect` is decided inside the transaction, so two writers never both get a sequence, in
+one process or in many. How a place is named and opened is the subclass's: `SqlJournal`
+for a SQLite file, `PostgresJournal` for a server.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from memagent.core.errors import ConfigError, StoreError
+import numpy as np
+
+from memagent.core.errors import ConfigError, EmbeddingError, InputError, StoreError, StoreReadOnly
+from memagent.core.long_work import aside, is_large
 from memagent.core.records import Scope
+from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.journal.backend import Backend
 from memagent.journal.file_lock import FileLock
-from memagent.journal.open_writers import OPEN_WRITERS
 from memagent.journal.reader import JournalReader
 from memagent.journal.rows import (
+    PreparedEntry,
     StoredResponse,
+    dates_of,
+    from_microseconds,
+    prepare_entry,
     scope_digest,
     scope_key,
     to_microseconds,
 )
-from memagent.protocols import Clock, EmbeddingCache
+from memagent.journal.transaction import AppendRequest
+from memagent.journal.writer import OPEN_WRITERS, JournalWriter
+from memagent.protocols import Clock, EmbeddingCache, Vector
+
+
+def _to_bytes(digest: str, vector: Vector) -> bytes:
+    array = np.asarray(vector, dtype="<f4")
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise EmbeddingError(
+            f"the vector for text digest {digest!r} is not a finite one-dimensional array "
+            f"(shape {array.shape})"
+        )
+    return array.tobytes()
+
+
+def _from_bytes(blob: bytes) -> Vector:
+    return np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False)
+
+
+class SqlEmbeddingCache:
+    """Vectors in a journal's database, written by the journal's writer and gone with any erasure.
+
+    Thread-safe.
+
+    Made by `SqlJournal.cache`. Without a writer (a journal opened for reading)
+    `put_many` keeps nothing.
+    """
+
+    def __init__(
+        self, reader: JournalReader, writer: JournalWriter | None, *, check: Callable[[], None]
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._check = check
+
+    def get_many(self, embedder_id: str, digests: Sequence[str]) -> dict[str, Vector]:
+        """Return known vectors (D,) by digest; unknown digests are left out.
+
+        Raises `StoreError`s.
+        """
+        self._check()
+        waiting: dict[str, bytes] = {}
+        if self._writer is not None:
+            keys = [(embedder_id, digest) for digest in digests]
+            pending = self._writer.pending.vectors(keys)
+            waiting = {digest: blob for (_, digest), blob in pending.items()}
+        missing = [digest for digest in dict.fromkeys(digests) if digest not in waiting]
+        known = self._reader.vectors(embedder_id, missing) | waiting
+        return {digest: _from_bytes(known[digest]) for digest in digests if digest in known}
+
+    def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:
+        """Keep vectors (D,), in place of those kept before.
+
+        Raises `EmbeddingError` for what is not a finite vector.
+        """
+        self._check()
+        fresh = {
+            (embedder_id, digest): _to_bytes(digest, vector) for digest, vector in rows.items()
+        }
+        if self._writer is not None and fresh:
+            self._writer.put_vectors(fresh)
+
 
 T = TypeVar("T")
 _EMBEDDER_KEY: Final = "embedder"
@@ -168,7 +252,6 @@ class OpenDatabase:
     @property
     def cache(self) -> EmbeddingCache:
         """The embedding cache in the same database; usable until the journal is closed."""
-        from memagent.journal.embedding_cache import SqlEmbeddingCache
 
         return SqlEmbeddingCache(self._reader, self._writer, check=self._check)
 
@@ -208,3 +291,151 @@ def _deleted(backend: Backend, delete: Callable[[], T]) -> T:
         return delete()
     except backend.driver_error as exc:
         raise backend.error(exc, "deleting responses in") from exc
+
+
+_MAX_KEY_CHARS: Final = 256
+_FIRST_ROWS: Final = 8
+_MAX_DIGEST_CHARS: Final = 128
+
+
+class DatabaseJournal(OpenDatabase):
+    """A `Journal` over a backend."""
+
+    async def append(
+        self,
+        scope: Scope,
+        entry: Entry,
+        *,
+        expect: int,
+        idempotency: tuple[str, str, str] | None = None,
+    ) -> JournalRow:
+        """Append durably as `expect + 1`; `append_many` of one entry."""
+        rows = await self.append_many(scope, (entry,), expect=expect, idempotency=idempotency)
+        return rows[0]
+
+    async def append_many(
+        self,
+        scope: Scope,
+        entries: Sequence[Entry],
+        *,
+        expect: int,
+        recorded_at: Sequence[datetime] | None = None,
+        idempotency: tuple[str, str, str] | None = None,
+    ) -> list[JournalRow]:
+        """Append all entries durably as `expect + 1` and on, or none of them.
+
+        `recorded_at` keeps the dates of an import, one an entry; a date before its
+        predecessor's becomes the predecessor's, as time never runs backwards within a
+        log. `idempotency` is (key, digest of the request's body, response as JSON),
+        kept in the same transaction. An `Erased` entry deletes the scope's older
+        payloads and responses and every cached vector, and is acknowledged when the
+        bytes are gone from the files, or else `scrub_due` tells.
+
+        Raises `VersionConflict` when the head is not `expect`, `IdempotencyKeyUsed`
+        when the scope has seen the key, `InputError` for an entry that would not read
+        back the same, and `StoreError`s; after any of them nothing was written. A
+        caller that is cancelled while it waits may find its entries written.
+        """
+        self._check()
+        if self._writer is None:
+            raise StoreReadOnly(f"{self.place} was opened with read_only=True; nothing was written")
+        response = _response(idempotency, entries)
+        if not entries:
+            return []
+        dates = dates_of(entries, recorded_at, self._clock)
+        if is_large(entries):
+            prepared = await aside(_prepared, entries, dates)
+        else:
+            prepared = _prepared(entries, dates)
+        request = AppendRequest(scope_key(scope), prepared, expect, response)
+        with self.erasing(scope) if request.erases else nullcontext():
+            appended = await self._writer.append(request)
+        return [
+            JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=entry)
+            for seq, (entry, recorded_us) in enumerate(
+                zip(entries, appended.recorded_us, strict=True), appended.first_seq
+            )
+        ]
+
+    async def redact(
+        self, scope: Scope, rewritten: Mapping[int, Entry], *, expect: int, reason: str = ""
+    ) -> JournalRow:
+        """Replace earlier entries durably, and append a `Redacted` that names them.
+
+        The headers and their chain stay; the new entry, itself in the chain, vouches for
+        the new payloads. Responses of the scope and every cached vector go too, as with
+        an `Erased`, and it is acknowledged when the old bytes are gone from the files, or
+        else `scrub_due` tells. Raises as `append_many`.
+        """
+        self._check()
+        if self._writer is None:
+            raise StoreReadOnly(f"{self.place} was opened with read_only=True; nothing was written")
+        now = dates_of((Redacted(),), None, self._clock)[0]
+        order = sorted(rewritten)
+        entries = [rewritten[seq] for seq in order]
+        prepared = await aside(_prepared, entries, [now] * len(entries))
+        payloads = dict(zip(order, prepared, strict=True))
+        digests = tuple((seq, payload.digest.hex()) for seq, payload in payloads.items())
+        entry = Redacted(rewritten=digests, reason=reason)
+        request = AppendRequest(
+            scope_key(scope), (prepare_entry(entry, now),), expect, rewrites=payloads
+        )
+        with self.erasing(scope):
+            appended = await self._writer.append(request)
+        recorded_at = from_microseconds(appended.recorded_us[0])
+        return JournalRow(seq=appended.first_seq, recorded_at=recorded_at, entry=entry)
+
+    async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
+        """Yield the rows after `seq` in order, a page at a time, without erased ones.
+
+        The first page is small: who looks for one row stops there. The last page goes
+        up to what is committed when it is read. Erased rows are left out.
+        Raises `StoreCorrupt` for a row that is missing or cannot be read.
+        """
+        self._check()
+        key, complete = scope_key(scope), not self._backend.shared and self._head(scope) <= seq
+        most: int | None = _FIRST_ROWS
+        while not complete:
+            page = await asyncio.to_thread(self._reader.page, key, seq, rows=most)
+            most = None
+            seq, complete = page.last_seq, page.complete
+            rows = list(reversed(page.rows))
+            del page  # each row is freed with its use, not all of them with the last
+            while rows:
+                yield rows.pop()
+
+    async def head(self, scope: Scope) -> int:
+        """Return the sequence of the last committed row; 0 when the scope is empty.
+
+        Any process may have committed it. Costs microseconds where one process writes,
+        and one round trip to a server.
+        """
+        self._check()
+        return (
+            await asyncio.to_thread(self._head, scope)
+            if self._backend.shared
+            else self._head(scope)
+        )
+
+    def _head(self, scope: Scope) -> int:
+        key = scope_key(scope)
+        head = None if self._writer is None else self._writer.committer.head(key)
+        return self._reader.head(key) if head is None else head
+
+
+def _prepared(entries: Sequence[Entry], dates: Sequence[datetime]) -> tuple[PreparedEntry, ...]:
+    return tuple(map(prepare_entry, entries, dates))
+
+
+def _response(
+    idempotency: tuple[str, str, str] | None, entries: Sequence[Entry]
+) -> StoredResponse | None:
+    if idempotency is None:
+        return None
+    key, body_digest, response_json = idempotency
+    if not entries or not 0 < len(key) <= _MAX_KEY_CHARS or len(body_digest) > _MAX_DIGEST_CHARS:
+        raise InputError(
+            f"an idempotency key comes with an entry and has 1 to {_MAX_KEY_CHARS} characters, "
+            f"its digest at most {_MAX_DIGEST_CHARS}"
+        )
+    return StoredResponse(key, body_digest, response_json)

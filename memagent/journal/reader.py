@@ -19,16 +19,24 @@ from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import JournalRow
 from memagent.journal.backend import (
+    SELECT_CHAIN,
+    SELECT_ERASED,
+    SELECT_LAST_ERASURE,
+    SELECT_LAST_FORGETTING,
+    SELECT_META,
+    SELECT_PAGE,
+    SELECT_RESPONSE,
+    SELECT_SCOPES,
     VECTORS_ONLY,
     WHOLE_STORE,
     Backend,
     ReadConnection,
     corrupt,
+    select_vectors,
 )
-from memagent.journal.proof.redactions import Redactions
-from memagent.journal.proof.tips import TipBook
-from memagent.journal.revision import SCHEMA_REVISION
+from memagent.journal.proof.tips import Redactions, TipBook
 from memagent.journal.rows import (
+    SCHEMA_REVISION,
     ScopeKey,
     StoredResponse,
     decode_entry,
@@ -39,18 +47,7 @@ from memagent.journal.rows import (
     scope_digest,
     vector_crc,
 )
-from memagent.journal.schema_state import SchemaState, schema_state
-from memagent.journal.statements import (
-    SELECT_CHAIN,
-    SELECT_ERASED,
-    SELECT_LAST_ERASURE,
-    SELECT_LAST_FORGETTING,
-    SELECT_META,
-    SELECT_PAGE,
-    SELECT_RESPONSE,
-    SELECT_SCOPES,
-    select_vectors,
-)
+from memagent.journal.schema import SchemaState, schema_state
 
 T = TypeVar("T")
 _PAGE_BYTES: Final = 4 * 1024 * 1024

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memagent.core import crash_points
-from memagent.journal.backend import Backend, DriverCursor, Tip
+from memagent.journal.backend import ERASURE_KEY, SCRUB_KEY, Backend, DriverCursor, Tip
 from memagent.journal.rows import (
     ERASED,
     IdempotencyKeyUsed,
@@ -26,7 +26,6 @@ from memagent.journal.rows import (
     next_chain,
     scope_digest,
 )
-from memagent.journal.statements import ERASURE_KEY, SCRUB_KEY
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,16 @@ from memagent.llm.chat_format import (
     finish_reason,
     request_body,
 )
-from memagent.llm.litellm_errors import WITHHELD, ErrorReader
-from memagent.llm.vendor import Dumps, Vendor, call_options, check_installed, knock, open_vendor
+from memagent.llm.litellm_errors import (
+    WITHHELD,
+    Dumps,
+    ErrorReader,
+    Vendor,
+    call_options,
+    check_installed,
+    knock,
+    open_vendor,
+)
 from memagent.llm.wrappers import aclose_stream
 
 _OWN_KEYS = frozenset(

@@ -5,22 +5,123 @@ others; they nest in any order. A wrapped model that cannot stream is streamed a
 piece. The surprise: order carries meaning. `RetryingModel(BudgetedModel(m))` charges
 every attempt, `BudgetedModel(RetryingModel(m))` charges a call once however often it
 was tried.
+
+When a failed call is made again: which errors, how often, and how long to wait.
+
+A model that is never shown personal data that has a known form.
+
+Addresses and numbers become placeholders in the request, and the values again in the
+reply, so memory keeps them. The surprise: what a model computes from a value, such as
+its last digits, it computes from the placeholder. Images are not looked at.
+
+A model whose calls are spans, by the conventions for generative AI.
+
+A span tells model, role, tokens, cost and finish. The wrapper goes around all others,
+so that one span covers a call with all its retries. Prompts and answers are included
+only below a span that captures content (`memagent.tracing`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from memagent.core.errors import BudgetExceeded, ConfigError, ModelUnavailable
-from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Role, Usage
+from memagent.core.errors import BudgetExceeded, ConfigError, ModelError, ModelUnavailable
+from memagent.core.exchange import (
+    Delta,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    Role,
+    ToolCall,
+    Usage,
+)
 from memagent.core.records import content_id
-from memagent.llm.retries import RETRY_AFTER as RETRY_AFTER
-from memagent.llm.retries import Retries
 from memagent.protocols import ChatModel, NamedModel, OptionsModel, StreamingChatModel
+from memagent.tracing import (
+    NO_SPAN,
+    Attributes,
+    Span,
+    messages_content,
+    own_id,
+    span,
+    tracing,
+    usage_figures,
+    within,
+)
+from memagent.tracing.masking import Mask
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+RETRY_AFTER = "retry_after"
+"""Attribute of a `ModelError`: the seconds that the provider asked to wait."""
+
+
+class Retries:
+    """Makes calls again after retryable `ModelError`s and raises the last one in the end.
+
+    Waits grow exponentially with jitter; a provider's `retry_after` lengthens them. No
+    attempt begins later than `deadline_s` seconds after the first began, or than the
+    error's own `patience_s`: a server that is not there is given up soon.
+    """
+
+    def __init__(
+        self,
+        *,
+        attempts: int = 4,
+        deadline_s: float = 120.0,
+        first_wait_s: float = 0.5,
+        longest_wait_s: float = 30.0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        if attempts < 1:
+            raise ConfigError(f"attempts must be at least 1, not {attempts}")
+        self._attempts = attempts
+        self._deadline_s = deadline_s
+        self._first_wait_s = first_wait_s
+        self._longest_wait_s = longest_wait_s
+        self._sleep = sleep
+
+    async def call(self, make: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the first result that comes."""
+        from tenacity import AsyncRetrying, retry_if_exception
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(
+                lambda error: isinstance(error, ModelError) and error.retryable
+            ),
+            wait=self._wait_s,
+            stop=self._give_up,
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return await retrying(make, *args, **kwargs)
+
+    def _wait_s(self, state: RetryCallState) -> float:
+        failure = state.outcome.exception() if state.outcome is not None else None
+        asked_s = getattr(failure, RETRY_AFTER, None)
+        backoff_s = self._first_wait_s * (2.0 ** (state.attempt_number - 1) + random.random())
+        return max(
+            min(backoff_s, self._longest_wait_s),
+            asked_s if isinstance(asked_s, int | float) else 0.0,
+        )
+
+    def _give_up(self, state: RetryCallState) -> bool:
+        spent_s = max(state.seconds_since_start or 0.0, state.idle_for)
+        failure = state.outcome.exception() if state.outcome is not None else None
+        patience_s = failure.patience_s if isinstance(failure, ModelError) else None
+        deadline_s = self._deadline_s if patience_s is None else min(patience_s, self._deadline_s)
+        return state.attempt_number >= self._attempts or spent_s + state.upcoming_sleep > deadline_s
 
 
 async def aclose_stream(stream: object) -> None:
@@ -230,3 +331,152 @@ class BudgetedModel(ModelWrapper):
     def _charge(self, usage: Usage) -> None:
         with self._lock:
             self._spent = self._spent + usage.model_copy(update={"calls": 0})
+
+
+class RedactingModel(ModelWrapper):
+    """Puts placeholders for personal data into requests and takes them out of replies."""
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer as the model does to the masked request."""
+        mask = Mask()
+        return _restored(await self._model.complete(_masked(request, mask)), mask)
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Stream as the model does; a placeholder comes in one piece."""
+        mask = Mask()
+        return _restored_stream(stream_of(self._model, _masked(request, mask)), mask)
+
+
+def _masked(request: ModelRequest, mask: Mask) -> ModelRequest:
+    messages = tuple(_masked_message(message, mask) for message in request.messages)
+    return request.model_copy(update={"messages": messages})
+
+
+def _masked_message(message: Message, mask: Mask) -> Message:
+    calls = tuple(
+        call.model_copy(update={"arguments": mask.masked(call.arguments)})
+        for call in message.tool_calls
+    )
+    update = {"content": mask.masked(message.content), "tool_calls": calls}
+    return message.model_copy(update=update)
+
+
+def _restored(response: ModelResponse, mask: Mask) -> ModelResponse:
+    calls: tuple[ToolCall, ...] = tuple(
+        call.model_copy(update={"arguments": mask.unmasked(call.arguments)})
+        for call in response.tool_calls
+    )
+    update = {"text": mask.unmasked(response.text), "tool_calls": calls}
+    return response.model_copy(update=update)
+
+
+async def _restored_stream(
+    stream: AsyncGenerator[Delta], mask: Mask
+) -> AsyncGenerator[Delta, None]:
+    held = ""
+    async with aclosing(stream):
+        async for delta in stream:
+            held += delta.text
+            end = len(held) if delta.response is not None else mask.finished(held)
+            text, held = held[:end], held[end:]
+            response = delta.response and _restored(delta.response, mask)
+            if text or response is not None:
+                yield Delta(text=mask.unmasked(text), response=response)
+    if held:
+        yield Delta(text=mask.unmasked(held))
+
+
+_PROVIDERS: Final = {
+    "azure": "azure.ai.openai",
+    "azure_ai": "azure.ai.inference",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "moonshot": "moonshot_ai",
+    "vertex_ai": "gcp.vertex_ai",
+    "watsonx": "ibm.watsonx.ai",
+    "xai": "x_ai",
+}
+
+
+class TracedModel(ModelWrapper):
+    """Puts every call into a span; the answers are the model's own."""
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Answer as the model does."""
+        with self._span(request) as call_span:
+            response = await self._model.complete(request)
+            _put_response(call_span, request, response)
+            return response
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        """Stream as the model does; the span ends with the stream."""
+        call_span = self._span(request)
+        call_span.put({"gen_ai.request.stream": True})
+        return within(call_span, _observed(call_span, request, stream_of(self._model, request)))
+
+    def _span(self, request: ModelRequest) -> Span:
+        if not tracing():
+            return NO_SPAN
+        model = self.name_for(request)
+        name = f"chat {model.rpartition('/')[2]}".rstrip()
+        return span(name, kind="client", attributes=_call_figures(request, model))
+
+
+def traced(model: ChatModel) -> ChatModel:
+    """Give the model a span for each call, where the program traces."""
+    return TracedModel(model) if tracing() else model
+
+
+async def _observed(
+    call_span: Span, request: ModelRequest, stream: AsyncGenerator[Delta]
+) -> AsyncGenerator[Delta]:
+    async with aclosing(stream):
+        async for delta in stream:
+            if delta.response is not None:
+                _put_response(call_span, request, delta.response)
+            yield delta
+
+
+def _put_response(call_span: Span, request: ModelRequest, response: ModelResponse) -> None:
+    if call_span.recording:
+        answer = Message(role="assistant", content=response.text)
+        call_span.put(_response_figures(response))
+        call_span.content(
+            lambda: {
+                **messages_content("gen_ai.input.messages", request.messages),
+                **messages_content("gen_ai.output.messages", [answer]),
+            }
+        )
+
+
+def _call_figures(request: ModelRequest, name: str) -> Attributes:
+    """Return the attributes before the call; `name` is `provider/model`, bare, or empty."""
+    provider, slash, model = name.partition("/")
+    sampling = request.sampling
+    optional = {
+        "gen_ai.request.model": (model if slash else name) or None,
+        "gen_ai.request.temperature": sampling.temperature,
+        "gen_ai.request.top_p": sampling.top_p,
+        "gen_ai.request.max_tokens": sampling.max_tokens,
+        "gen_ai.request.seed": sampling.seed,
+        "gen_ai.output.type": "json" if request.schema_ is not None else None,
+        "memagent.prompt.digest": request.prompt_digest or None,
+        "memagent.chunk.index": request.step.chunk_index,
+    }
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": _PROVIDERS.get(provider, provider) if slash else "custom",
+        "memagent.role": request.role.value,
+        **own_id("gen_ai.conversation.id", request.step.session_id),
+        **{key: value for key, value in optional.items() if value is not None},
+    }
+
+
+def _response_figures(response: ModelResponse) -> Attributes:
+    return {
+        **usage_figures(response.usage),
+        **({"gen_ai.response.model": response.model} if response.model else {}),
+        **own_id("gen_ai.response.id", response.id),
+        "gen_ai.response.finish_reasons": (response.finish.value,),
+    }

@@ -25,17 +25,17 @@ from memagent.core.snapshot import (
     MemorySnapshot,
     StatsDelta,
 )
-from memagent.events.rules import checked_delta
-from memagent.memory.chunking import session_entry
+from memagent.events.merge import checked_delta
+from memagent.memory.incoming import session_entry
 from memagent.memory.log import Log, system_clock
 from memagent.memory.view import SavedProjections, Sources, View, ViewContent
 from memagent.protocols import Clock, Embedder, Journal, Reranker
 from memagent.search.fusion import Candidate
 from memagent.search.index import IndexView
-from memagent.search.projection import NetworkedIndex, Projection, Projector
+from memagent.search.pipeline import NetworkedIndex, Projection, Projector
 from memagent.state.effects import plan_commit
-from memagent.state.expiry import ExpiredIds
 from memagent.state.fold import BankState, rebuilt, snapshot_of
+from memagent.state.versions import ExpiredIds
 
 
 class MemoryBank:

@@ -10,10 +10,10 @@ from typing import Protocol
 from memagent.core.answers import QUOTED_FROM, Answer, Citation, Hit, Verdict
 from memagent.core.records import Session, TimeSpan, Turn
 from memagent.language.vocabulary import NEGATION
-from memagent.memory.judging.likeness import likeness, words_of
+from memagent.memory.judging.evidence import likeness, words_of
 from memagent.memory.question import Period, content_terms, read_question
+from memagent.state.effects import tokenize
 from memagent.state.fold import folded
-from memagent.state.tokens import tokenize
 from memagent.timex.resolve import format_span
 
 _QUOTE_CHARS = 400

@@ -13,7 +13,7 @@ import numpy as np
 from memagent.core.errors import EmbeddingError, boundary
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import Matrix, Vector
-from memagent.search.arena import NO_ROW
+from memagent.search.segments import NO_ROW
 
 
 async def text_vectors(bank: MemoryBank, texts: Iterable[str]) -> dict[str, Vector]:

@@ -28,10 +28,10 @@ from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.verbs import CareVerbs
-from memagent.memory.hits import SearchHits
 from memagent.memory.options import (
     AddArguments,
     SearchArguments,
+    SearchHits,
     SearchOptions,
     checked_text,
     input_errors,
@@ -41,7 +41,7 @@ from memagent.state.fold import BankState
 from memagent.tracing import operation_span, put_search, verb
 
 if TYPE_CHECKING:
-    from memagent.core.graph_document import GraphFormat
+    from memagent.core.answers import GraphFormat
     from memagent.memory import timetravel
     from memagent.memory.care import undo
     from memagent.memory.graph_export import GraphExport

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from memagent.core.answers import AsOf, Filter
-from memagent.core.errors import ConfigError, InputError
-from memagent.core.graph_document import (
+from memagent.core.answers import (
+    AsOf,
+    Filter,
     GraphDocument,
     GraphEdge,
     GraphFormat,
@@ -29,11 +29,12 @@ from memagent.core.graph_document import (
     GraphTurn,
     NodeState,
 )
+from memagent.core.errors import ConfigError, InputError
 from memagent.core.long_work import aside
 from memagent.core.records import Event, EventEdge, NodeKind, Record, Relation, Text, content_id
 from memagent.events.graph_files import graph_to_graphml, graph_to_json
 from memagent.events.merge import in_order, story_key
-from memagent.events.topics import topics_of
+from memagent.events.stats import topics_of
 from memagent.events.visibility import OutOfSight, events_in_sight, outdated
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
@@ -41,9 +42,8 @@ from memagent.memory.event_vectors import text_vectors
 from memagent.pages.graph_page import graph_page
 from memagent.protocols import Vector
 from memagent.state.adjacency import version_node_id
-from memagent.state.effects import entity_id, names_in
+from memagent.state.effects import entity_id, names_in, tokenize
 from memagent.state.fold import BankState
-from memagent.state.tokens import tokenize
 
 _KINDS = (NodeKind.TOPIC, NodeKind.EVENT, NodeKind.ITEM, NodeKind.ENTITY)
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")

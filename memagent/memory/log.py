@@ -24,7 +24,7 @@ from memagent.core.long_work import Slices, aside, is_large, let_go, rare_collec
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.protocols import Clock, Journal
-from memagent.search.projection import Projection
+from memagent.search.pipeline import Projection
 from memagent.state.fold import EMPTY_STATE, BankState, apply, changed_items
 
 _PASSES: Final = 8

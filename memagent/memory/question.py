@@ -17,8 +17,8 @@ from enum import StrEnum
 from memagent.core.answers import MAX_ASKED_TIMES, MAX_RULED_CHARS
 from memagent.core.records import Record, Text, TimeSpan
 from memagent.language.vocabulary import MONTHS, WEEKDAYS
+from memagent.state.effects import tokenize
 from memagent.state.fold import folded
-from memagent.state.tokens import tokenize
 from memagent.timex.resolve import find_times
 
 

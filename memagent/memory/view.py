@@ -21,13 +21,21 @@ from memagent.core.crash_points import reach
 from memagent.core.long_work import LARGE, Slices, let_go
 from memagent.core.records import Scope
 from memagent.protocols import Embedder, IndexRow, Reranker, Vector
-from memagent.search.arena import NO_ROW
 from memagent.search.fusion import Candidate
 from memagent.search.index import IndexView
-from memagent.search.pipeline import SearchContext, most_similar, recall
-from memagent.search.projection import Level, NetworkedIndex, Projected, Projection, Projector
-from memagent.state.expiry import NEVER_LOOKED, ExpiredIds, Expiry
+from memagent.search.pipeline import (
+    Level,
+    NetworkedIndex,
+    Projected,
+    Projection,
+    Projector,
+    SearchContext,
+    most_similar,
+    recall,
+)
+from memagent.search.segments import NO_ROW
 from memagent.state.fold import EMPTY_STATE, BankState
+from memagent.state.versions import NEVER_LOOKED, ExpiredIds, Expiry
 
 P = TypeVar("P", bound=Projected)
 MOST_PAST: Final = 2

@@ -2,17 +2,39 @@
 
 A content policy names the digest of the style and forbids everything else. Functions
 take text and escape it; parameters called `body` and values of `Tile` are markup.
+
+Titles for events whose text is a stretch of dialogue: one line that says what it is about.
+
+Axes along time for charts: round moments, their words, and equal stretches.
+
+Moments are epoch seconds, in UTC. A step is a number of seconds, or of months when it is
+longer than four weeks: months and years differ in length.
+
+The difference between two texts, word by word. Pure.
+
+Words keep the space behind them, so a changed word is shown with its own space.
+Beginnings and ends that are equal are set aside first; what lies between is compared up
+to `_MOST_WORDS` a side, and shown as one replacement beyond, since comparing grows with
+the square.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from difflib import SequenceMatcher
+from functools import partial
 from html import escape
 from importlib.resources import files
+from itertools import groupby, takewhile
+from textwrap import shorten
+from typing import Final, Literal, NamedTuple
 
-from memagent.pages.charts import Chart, Figure
+from memagent.pages.charts import Axes, Chart, Figure
 
 
 def report_page(title: str, head: str, parts: Iterable[str]) -> str:
@@ -112,3 +134,176 @@ def _cell(figure: Figure | None, best: float | None) -> str:
     span = f"<small>{low:.3f} to {high:.3f}</small>" if None not in (low, high) else ""
     mark = ' class="best"' if mean == best else ""
     return f"<td{mark}>{mean:.3f}{span}</td>"
+
+
+_MOST_CHARS: Final = 90
+_FEWEST_WORDS: Final = 4
+_SENTENCE: Final = re.compile(r"(?<=[.!?…])\s+")
+_SPEAKER: Final = re.compile(r"([^\s:][^:\n]{0,39}): (?=\S)")
+_OPENERS: Final = frozenset(
+    "absolutely aww bye congrats congratulations glad good great haha hello hey hi hope lol nice "
+    "ok okay sorry sure thank thanks that's totally woohoo wow yeah yep yes you're".split()
+)
+"""First words of sentences that greet, thank or approve."""
+
+
+def title_of(text: str, *, most: int = _MOST_CHARS) -> str:
+    """Return the first sentence that states something, behind its speaker's name.
+
+    A text without such a sentence gives its first line; a line is cut between words.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in lines:
+        speaker = _SPEAKER.match(line)
+        said = line[speaker.end() :] if speaker else line
+        for sentence in _SENTENCE.split(said):
+            if _states(sentence):
+                return _cut(f"{speaker[1]}: {sentence}" if speaker else sentence, most)
+    return _cut(lines[0], most) if lines else ""
+
+
+def _states(sentence: str) -> bool:
+    words = sentence.split()
+    opener = words[0].strip(",.!").casefold() if words else ""
+    return (
+        len(words) >= _FEWEST_WORDS
+        and not sentence.rstrip("\"'”").endswith("?")
+        and not (opener in _OPENERS and len(words) <= 2 * _FEWEST_WORDS)
+    )
+
+
+def _cut(line: str, most: int) -> str:
+    """Cut a line between words; text without spaces is cut anywhere."""
+    short = shorten(line, most, placeholder=" …")
+    if not short.endswith(" …"):
+        return short if short != "…" else line[: most - 1] + "…"
+    return short.removesuffix(" …").rstrip(" ,;:-") + " …"
+
+
+_MINUTE: Final = 60
+_HOUR: Final = 3_600
+_DAY: Final = 86_400
+_MONTH_S: Final = 30.4 * _DAY
+_STEPS: Final = (
+    *(1, 5, 15, 30),
+    *(count * _MINUTE for count in (1, 5, 15, 30)),
+    *(count * _HOUR for count in (1, 3, 6, 12)),
+    *(count * _DAY for count in (1, 2, 7, 14)),
+)
+_MONTHS: Final = (1, 3, 6, 12, 24, 60, 120, 240, 600, 1_200)
+
+
+def moments(first: float, last: float, *, most: int) -> list[float]:
+    """Return the starts of at most `most` equal stretches that cover first to last.
+
+    They begin at round moments: at full minutes, at midnight, on the first of a month.
+    """
+    for step in _STEPS:
+        start = first // step * step
+        if (last - start) // step + 1 <= most:
+            count = int((last - start) // step) + 1
+            return [start + place * step for place in range(count)]
+    for months in _MONTHS:
+        starts = list(_month_starts(first, last, months))
+        if len(starts) <= most:
+            return starts
+    return [first]
+
+
+def _month_starts(first: float, last: float, months: int) -> Iterator[float]:
+    at = datetime.fromtimestamp(first, UTC)
+    place = (at.year * 12 + at.month - 1) // months * months
+    while place // 12 <= 9_999:
+        start = datetime(max(place // 12, 1), place % 12 + 1, 1, tzinfo=UTC).timestamp()
+        if start > last:
+            return
+        yield start
+        place += months
+
+
+def time_axes(first: float, last: float, axes: Axes | None = None) -> Axes:
+    """Return axes whose x are moments from first to last, labelled at round moments."""
+    places = _labels(first, last)
+    step = places[1] - places[0] if len(places) > 1 else max(last - first, 1.0)
+    same_day = first // _DAY == last // _DAY
+    pattern = _pattern(step, same_day=same_day)
+    across = f"{_in_words(first, '%d %b %Y')}, UTC" if same_day else "UTC"
+    format_x = partial(_in_words, pattern=pattern)
+    return replace(axes or Axes(), across=across, places=places, format_x=format_x)
+
+
+def _labels(first: float, last: float) -> list[float]:
+    """Return at least two round moments from first to last, where there are so many."""
+    for most in (5, 8, 12):
+        places = [place for place in moments(first, last, most=most) if place >= first]
+        if len(places) > 1:
+            return places
+    return [first]
+
+
+def _in_words(moment: float, pattern: str) -> str:
+    words = f"{datetime.fromtimestamp(moment, UTC):{pattern}}"
+    return words.removeprefix("0") if pattern.startswith("%d") else words
+
+
+def _pattern(step: float, *, same_day: bool) -> str:
+    if step >= 12 * _MONTH_S:
+        return "%Y"
+    if step >= _MONTH_S * 0.9:
+        return "%b %Y"
+    if step >= _DAY:
+        return "%d %b"
+    clock = "%H:%M:%S" if step < _MINUTE else "%H:%M"
+    return clock if same_day else f"%d %b {clock}"
+
+
+_WORD = re.compile(r"\s+|\w+\s*|[^\w\s]\s*")
+_MOST_WORDS: Final = 1_500
+Kind = Literal["same", "del", "ins"]
+
+
+class Piece(NamedTuple):
+    """A stretch of text that stayed, went or came."""
+
+    kind: Kind
+    text: str
+
+
+def word_diff(before: str, after: str) -> list[Piece]:
+    """Return the pieces of both texts in order.
+
+    `same` and `del` together are `before`, `same` and `ins` are `after`.
+    """
+    old, new = _WORD.findall(before), _WORD.findall(after)
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    pieces = [
+        Piece("same", "".join(old[:head])),
+        *_between(old[head : len(old) - tail], new[head : len(new) - tail]),
+        Piece("same", "".join(old[len(old) - tail :])),
+    ]
+    filled = (piece for piece in pieces if piece.text)
+    groups = groupby(filled, key=_kind)
+    return [Piece(kind, "".join(piece.text for piece in group)) for kind, group in groups]
+
+
+def _kind(piece: Piece) -> Kind:
+    return piece.kind
+
+
+def _common(old: list[str], new: list[str]) -> int:
+    """Count the words at the beginning that are equal."""
+    pairs = zip(old, new, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _between(old: list[str], new: list[str]) -> Iterator[Piece]:
+    changes = [("replace", 0, len(old), 0, len(new))]
+    if max(len(old), len(new)) <= _MOST_WORDS:
+        changes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    for kind, start, end, into, until in changes:
+        if kind == "equal":
+            yield Piece("same", "".join(old[start:end]))
+        else:
+            yield Piece("del", "".join(old[start:end]))
+            yield Piece("ins", "".join(new[into:until]))

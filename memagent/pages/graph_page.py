@@ -17,11 +17,10 @@ from html import escape
 from string import Template
 from typing import Any
 
-from memagent.core.graph_document import GraphDocument, GraphEdge, GraphNode
+from memagent.core.answers import GraphDocument, GraphEdge, GraphNode
 from memagent.core.records import NodeKind, Relation
-from memagent.pages.document import asset, digest_of
+from memagent.pages.document import asset, digest_of, title_of
 from memagent.pages.layout import force_layout, time_layout
-from memagent.pages.titles import title_of
 
 SCRIPTS = ("graph_data.js", "graph_canvas.js", "graph_panel.js", "graph_page.js")
 """The scripts that draw a graph, in the order of loading; the page needs its data before."""

@@ -7,16 +7,16 @@ whatever was repaired or left out stands in `Conversation.warnings`.
 
 from __future__ import annotations
 
+from memagent.readers.files import Conversation, GoldQuestion
 from memagent.readers.formats import (
     FileFormat,
     detect_format,
     formats,
     iter_conversations,
     read_conversation,
+    read_messages,
+    read_plain_text,
 )
-from memagent.readers.messages_jsonl import read_messages
-from memagent.readers.plain_text import read_plain_text
-from memagent.readers.records import Conversation, GoldQuestion
 
 __all__ = [
     "Conversation",

@@ -3,18 +3,105 @@
 Every failure is an `InputError` that names the file, the place in it, the fault and
 what is accepted. The surprise: a JSON list is never held as a whole: `json_records`
 keeps one element and a buffer, so that a file of gigabytes costs its largest element.
+
+A conversation as read: its sessions and, for benchmark files, gold questions.
+
+The invariant: turn ids and session ids are unique in a conversation, and evidence names
+turns that are there. Whatever a reader repaired or left out stands in `warnings`.
+
+Turns and sessions from a file: ids, trust, length limits, and a place for every fault.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Annotated, BinaryIO, Self, cast
 
-from memagent.core.errors import InputError
+from pydantic import Field, ValidationError, model_validator
+
+from memagent.core.errors import InputError, fault_in
+from memagent.core.records import (
+    MAX_TURN_CHARS,
+    Fact,
+    Id,
+    Moment,
+    Record,
+    Session,
+    Text,
+    Trust,
+    Turn,
+)
+
+
+class GoldQuestion(Record):
+    """A question with its gold answer, as a benchmark file gives it."""
+
+    id: Id
+    text: Annotated[Text, Field(min_length=1)]
+    answer: Text = ""
+    """The gold answer; empty where the right behaviour is to give none."""
+    evidence_turn_ids: tuple[Id, ...] = ()
+    unresolved_evidence: tuple[Text, ...] = ()
+    """Evidence ids of the file that name no turn; they are left out of
+    `evidence_turn_ids`.
+    """
+    category: Text = ""
+    """The benchmark's own name or number of the category."""
+    asked_at: Moment | None = None
+    adversarial_answer: Text | None = None
+    """The wrong answer that an adversarial question invites."""
+
+
+class Conversation(Record):
+    """Dated sessions of turns in order, with the file's questions and observations."""
+
+    id: Id
+    sessions: Annotated[tuple[Session, ...], Field(min_length=1)]
+    questions: tuple[GoldQuestion, ...] = ()
+    observations: tuple[Fact, ...] = ()
+    """Facts that annotators took from the turns (LoCoMo)."""
+    warnings: tuple[Text, ...] = ()
+    """One line for each kind of thing that was repaired or left out."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if twice := repeated(session.id for session in self.sessions):
+            raise ValueError(f"session ids occur twice: {', '.join(twice)}")
+        if twice := repeated(turn.id for turn in self.turns):
+            raise ValueError(f"turn ids occur twice: {', '.join(twice)}")
+        known = {turn.id for turn in self.turns}
+        missing = [
+            turn_id
+            for question in self.questions
+            for turn_id in question.evidence_turn_ids
+            if turn_id not in known
+        ]
+        if missing:
+            raise ValueError(f"evidence names turns that are not there: {', '.join(missing[:5])}")
+        return self
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns in order."""
+        return tuple(turn for session in self.sessions for turn in session.turns)
+
+    @property
+    def speakers(self) -> tuple[str, ...]:
+        """Distinct speakers in order of first appearance."""
+        return tuple(dict.fromkeys(turn.speaker for turn in self.turns))
+
+
+def repeated(ids: Iterable[str]) -> list[str]:
+    """Return ids that occur more than once."""
+    return [name for name, count in Counter(ids).items() if count > 1]
+
 
 _CHUNK_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 12
@@ -259,3 +346,74 @@ def text_in(value: object) -> str:
     """Return a JSON string or number as text, or "" for anything else."""
     text = isinstance(value, str | int | float) and not isinstance(value, bool)
     return str(value) if text else ""
+
+
+TRUST_OF_ROLE = {
+    "user": Trust.USER,
+    "assistant": Trust.ASSISTANT,
+    "tool": Trust.TOOL,
+    "function": Trust.TOOL,
+    "system": Trust.SYSTEM,
+    "developer": Trust.SYSTEM,
+}
+"""Trust in the words of each role."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utterance:
+    """A turn as read, before it has an id; `where` is its place in the file."""
+
+    where: str
+    speaker: str
+    text: str
+    at: datetime | None = None
+    trust: Trust = Trust.USER
+    caption: str | None = None
+    id: str | None = None
+
+
+def build_session(
+    path: Path,
+    session_id: str,
+    at: datetime | None,
+    utterances: Sequence[Utterance],
+    *,
+    accepted: str,
+) -> Session:
+    """Build the session of some utterances.
+
+    An utterance without an id of its own gets `{session_id}:{n}`, n from 1. Raises
+    `InputError` at the place of an utterance that is too long, bears the id of an
+    earlier one or is otherwise unusable.
+    """
+    turns: dict[str, Turn] = {}
+    for number, said in enumerate(utterances, start=1):
+        turn_id = said.id or f"{session_id}:{number}"
+        if turn_id in turns:
+            wrong = f"turn id {turn_id!r} occurs twice"
+            raise bad_input(path, said.where, wrong, f"{accepted}, turn ids unique")
+        if max(len(said.text), len(said.caption or "")) > MAX_TURN_CHARS:
+            wrong = f"a turn of {len(said.text):,} characters; split it into several turns"
+            limit = f"at most {MAX_TURN_CHARS:,} characters a turn"
+            raise bad_input(path, said.where, wrong, limit)
+        with faults_of(path, said.where, accepted):
+            turns[turn_id] = Turn(
+                id=turn_id,
+                speaker=said.speaker,
+                text=said.text,
+                at=said.at,
+                image_caption=said.caption,
+                trust=said.trust,
+            )
+    where = utterances[0].where if utterances else ""
+    with faults_of(path, where, accepted, record=f"session {session_id!r}: "):
+        return Session(id=session_id, at=at, turns=tuple(turns.values()))
+
+
+@contextmanager
+def faults_of(path: Path, where: str, accepted: str, *, record: str = "") -> Generator[None]:
+    """Raise the faults of records that are made in the block as faults of the file."""
+    try:
+        yield
+    except ValidationError as exc:
+        raise bad_input(path, where, f"{record}{fault_in(exc)}", accepted) from exc

@@ -4,21 +4,348 @@ Detection looks at the content, never at the name: a field of the first JSON obj
 the JSON formats apart, and everything else is dated plain text. Messages and plain text
 are built in; a distribution adds a `FileFormat` under the entry-point group
 `memagent.readers`, as this one does for LoCoMo and LongMemEval.
+
+Chat messages as OpenAI-style APIs write them: one JSON object a line, or a JSON list.
+
+A message is `{"role", "content", "name"?, "created_at" or "timestamp"?,
+"session_id"?}`; content is a string or a list of parts, whose texts are joined. Trust
+follows the role. Messages with one `session_id` are one session; without it each UTC
+day is a session named by its date, and an undated message stays with the one before it.
+The surprise: a message without any text, such as a bare tool call, is left out and
+counted, so that turn numbers `{session_id}:{n}` count what was kept.
+
+Conversations in dated plain text, the format people can write by hand.
+
+    # 8 May 2023, 1:56 pm          a heading begins a session
+    Ana Silva: Hi!                 a turn: a name of one to four words, a colon, a space
+      More of the same turn.       lines without a name go on with the turn
+    [2023-05-08 13:58] Ben: Hey    a turn with its own time
+
+A heading may also be "--- 2023-05-08 ---" or "[2023-05-08]"; a line of a turn that
+looks like "Name: text" must be indented. A session is named by its date ("2023-05-08",
+a second one that day "2023-05-08-2") or, undated, by its place ("session_2"); turns are
+`{session id}:{n}`. Turns with their own dates outside any heading are one session a
+day. The surprise: a name of several words counts only if all its words are capitalised
+or it occurs twice, so that "she said: no" stays a sentence.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, cast
 
 from memagent.core.errors import InputError
+from memagent.core.records import Granularity, Session, Trust, as_utc
 from memagent.plugins import available, load
-from memagent.readers import messages_jsonl, plain_text
-from memagent.readers.files import bad_input, head_of, json_records
-from memagent.readers.records import Conversation
+from memagent.readers.files import (
+    TRUST_OF_ROLE,
+    Conversation,
+    Utterance,
+    bad_input,
+    build_session,
+    faults_of,
+    head_of,
+    json_records,
+    lines_of,
+    list_in,
+    object_in,
+    parse_line,
+    text_in,
+)
+
+ACCEPTED_MESSAGES = (
+    'one JSON message a line, {"role": "user", "content": "...", "name"?, '
+    '"created_at" or "timestamp"?, "session_id"?}, or a JSON list of such messages'
+)
+FIRST_SESSION = "session_1"
+"""Session of messages that bear neither a session id nor a date and follow none."""
+_MILLISECONDS_FROM = 1e11
+_TEXT_PARTS = {"text", "input_text", "output_text"}
+
+
+def read_messages(path: str | Path) -> Conversation:
+    """Read the conversation of a message file, named by the file's stem.
+
+    Raises `InputError` naming the line of the first fault.
+    """
+    file = Path(path)
+    warnings: list[str] = []
+    by_session: dict[str, list[Utterance]] = {}
+    current = FIRST_SESSION
+    empty = 0
+    for line, message in _messages(file):
+        said = _utterance(file, line, message, warnings)
+        session_id = text_in(message.get("session_id"))
+        current = session_id or (f"{said.at:%Y-%m-%d}" if said.at else current)
+        if said.text.strip() or said.caption:
+            by_session.setdefault(current, []).append(said)
+        else:
+            empty += 1
+    if empty:
+        warnings.append(f"{empty} messages without text are left out")
+    if not by_session:
+        raise bad_input(file, "", "there is no message with text", ACCEPTED_MESSAGES)
+    sessions: list[Session] = []
+    for name, utterances in by_session.items():
+        at = next((said.at for said in utterances if said.at), None)
+        sessions.append(build_session(file, name, at, utterances, accepted=ACCEPTED_MESSAGES))
+    with faults_of(file, "", ACCEPTED_MESSAGES):
+        return Conversation(id=file.stem, sessions=tuple(sessions), warnings=tuple(warnings))
+
+
+def _messages(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+    lines = lines_of(path, accepted=ACCEPTED_MESSAGES)
+    for number, line in lines:
+        if not line.strip():
+            continue
+        if line.lstrip().startswith("["):
+            lines.close()
+            yield from json_records(path, accepted=ACCEPTED_MESSAGES)
+            return
+        yield number, parse_line(path, number, line, accepted=ACCEPTED_MESSAGES)
+
+
+def _utterance(path: Path, line: int, message: dict[str, object], warnings: list[str]) -> Utterance:
+    role, where = text_in(message.get("role")), f"line {line}"
+    if role not in TRUST_OF_ROLE:
+        wrong = f"unknown role {role!r}" if "role" in message else "the message has no 'role'"
+        raise bad_input(path, where, wrong, f"the roles {', '.join(TRUST_OF_ROLE)}")
+    if "content" not in message:
+        raise bad_input(path, where, "the message has no 'content'", ACCEPTED_MESSAGES)
+    content = message["content"]
+    if isinstance(content, str):
+        text, caption = content, None
+    elif content is None or isinstance(content, list):
+        text, caption = _parts(line, list_in(cast("object", content)), warnings)
+    else:
+        raise bad_input(
+            path, where, "'content' is neither a string nor a list of parts", ACCEPTED_MESSAGES
+        )
+    stamp = message.get("created_at", message.get("timestamp"))
+    return Utterance(
+        where=where,
+        speaker=text_in(message.get("name")) or role,
+        text=text,
+        at=_moment(stamp, line, warnings),
+        trust=TRUST_OF_ROLE[role],
+        caption=caption,
+    )
+
+
+def _parts(line: int, parts: list[object], warnings: list[str]) -> tuple[str, str | None]:
+    texts: list[str] = []
+    captions: list[str] = []
+    for value in parts:
+        part = object_in(value)
+        kind = text_in(part.get("type"))
+        caption = text_in(part.get("caption")) or text_in(part.get("alt_text"))
+        if isinstance(value, str):
+            texts.append(value)
+        elif kind in _TEXT_PARTS:
+            texts.append(text_in(part.get("text")))
+        elif caption:
+            captions.append(caption)
+        else:
+            warnings.append(f"line {line}: a part of type {kind!r} has no text and is left out")
+    return "\n".join(texts), "; ".join(captions) or None
+
+
+def _moment(value: object, line: int, warnings: list[str]) -> datetime | None:
+    """Read a UTC moment from ISO 8601 or from seconds (or milliseconds) since 1970."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            seconds = value / 1_000 if abs(value) >= _MILLISECONDS_FROM else value
+            return datetime.fromtimestamp(seconds, tz=UTC)
+        return as_utc(datetime.fromisoformat(text_in(value).strip()))
+    except (ValueError, OverflowError, OSError):
+        warnings.append(f"line {line}: {text_in(value)!r} is no date; the message stays undated")
+        return None
+
+
+ACCEPTED_TEXT = (
+    "lines 'Speaker: text' under date headings such as '# 8 May 2023, 1:56 pm', "
+    "or '[2023-05-08 13:56] Speaker: text'"
+)
+_HEADING = re.compile(
+    r"#{1,6}\s+(?P<hash>.+)|(?:-{3,}|={3,})\s*(?P<rule>[^-=\s].*?)\s*(?:-{3,}|={3,})?"
+    r"|\[(?P<date>[^\]]*\d{4}[^\]]*)\]"
+)
+_RULE = re.compile(r"[-=*_]{3,}")
+_TURN = re.compile(
+    r"(?:\[(?P<at>[^\]]*\d{4}[^\]]*)\]\s*)?"
+    r"(?P<speaker>[^\W\d_](?:[\w.'’()&-]| (?=\S)){0,59}?)\s?:(?:\s+(?P<text>.*)|$)"
+)
+_TRUST = {"assistant": Trust.ASSISTANT, "tool": Trust.TOOL}
+"""Speakers trusted less than a person; no name in a text file earns more."""
+_DATED = {Granularity.DAY, Granularity.HOUR, Granularity.MINUTE}
+_LONE_SPEAKER_FROM = 20
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn whose lines are still being gathered."""
+
+    line: int
+    speaker: str
+    at: datetime | None
+    lines: list[str]
+
+    @property
+    def text(self) -> str:
+        """All lines, without blank ones at either end."""
+        return "\n".join(self.lines).strip()
+
+
+@dataclass(slots=True)
+class _Part:
+    """A session being gathered: begun by a heading, or by the date of a turn outside any."""
+
+    at: datetime | None
+    headed: bool
+    turns: list[_Turn] = field(default_factory=list["_Turn"])
+
+
+def read_plain_text(path: str | Path) -> Conversation:
+    """Read the conversation of a dated plain text file, named by the file's stem.
+
+    Raises `InputError` naming the first line at fault.
+    """
+    file = Path(path)
+    lines = list(lines_of(file, accepted=ACCEPTED_TEXT))
+    warnings: list[str] = []
+    parts = _gather(file, lines, warnings)
+    sessions = _sessions(file, parts, warnings)
+    if not sessions:
+        raise bad_input(file, "", "there are no turns", ACCEPTED_TEXT)
+    _warn_of_lone_speakers(parts, warnings)
+    with faults_of(file, "", ACCEPTED_TEXT):
+        return Conversation(id=file.stem, sessions=sessions, warnings=tuple(warnings))
+
+
+def _gather(path: Path, lines: list[tuple[int, str]], warnings: list[str]) -> list[_Part]:
+    labels = Counter(match["speaker"] for _, line in lines if (match := _TURN.match(line)))
+    parts = [_Part(at=None, headed=False)]
+    turn: _Turn | None = None
+    for number, line in lines:
+        heading = _HEADING.fullmatch(line.strip()) if not line[:1].isspace() else None
+        match = _TURN.match(line)
+        if _RULE.fullmatch(line.strip()):
+            turn = None
+        elif heading and (begun := _part(number, heading, warnings)):
+            parts.append(begun)
+            turn = None
+        elif match and _is_name(match["speaker"], labels):
+            turn = _Turn(
+                number,
+                match["speaker"],
+                _plain_text_moment(match["at"], number, warnings),
+                [match["text"] or ""],
+            )
+            last = parts[-1]
+            if (
+                turn.at
+                and not last.headed
+                and last.turns
+                and (not last.at or last.at.date() != turn.at.date())
+            ):
+                parts.append(_Part(at=turn.at, headed=False))
+            elif turn.at and not last.at and not last.turns:
+                last.at = turn.at
+            parts[-1].turns.append(turn)
+        elif turn is not None:
+            turn.lines.append(line.strip())
+        elif line.strip():
+            raise bad_input(
+                path,
+                f"line {number}",
+                f"{line.strip()[:40]!r} is neither a heading nor a turn",
+                ACCEPTED_TEXT,
+            )
+    return parts
+
+
+def _part(number: int, heading: re.Match[str], warnings: list[str]) -> _Part | None:
+    """Begin a session at a heading; return None when the line is no heading after all."""
+    text = heading["hash"] or heading["rule"] or heading["date"]
+    at = _read_date(text)
+    if at is None and heading["hash"] is None:
+        return None
+    if at is None and any(sign.isdigit() for sign in text):
+        warnings.append(f"line {number}: no date in the heading {text!r}; its session is undated")
+    return _Part(at=at, headed=True)
+
+
+def _sessions(path: Path, parts: list[_Part], warnings: list[str]) -> tuple[Session, ...]:
+    sessions: list[Session] = []
+    taken: Counter[str] = Counter()
+    for part in parts:
+        said = [
+            Utterance(
+                where=f"line {turn.line}",
+                speaker=turn.speaker,
+                text=turn.text,
+                at=turn.at,
+                trust=_TRUST.get(turn.speaker.lower(), Trust.USER),
+            )
+            for turn in part.turns
+            if turn.text
+        ]
+        warnings += [
+            f"line {turn.line}: a turn without words is left out"
+            for turn in part.turns
+            if not turn.text
+        ]
+        if not said:
+            continue
+        name = f"{part.at:%Y-%m-%d}" if part.at else f"session_{len(sessions) + 1}"
+        taken[name] += 1
+        unique = name if taken[name] == 1 else f"{name}-{taken[name]}"
+        sessions.append(build_session(path, unique, part.at, said, accepted=ACCEPTED_TEXT))
+    return tuple(sessions)
+
+
+def _is_name(label: str, labels: Counter[str]) -> bool:
+    words = label.split()
+    capitalised = all(word[0].isupper() or not word[0].isalpha() for word in words)
+    return len(words) <= 4 and (len(words) == 1 or labels[label] > 1 or capitalised)
+
+
+def _read_date(text: str) -> datetime | None:
+    # Imported late: other formats need no time grammar.
+    from memagent.timex.resolve import find_times
+
+    spans = (mention.span for mention in find_times(text, anchor=None))
+    return next((span.start for span in spans if span.granularity in _DATED), None)
+
+
+def _plain_text_moment(text: str | None, number: int, warnings: list[str]) -> datetime | None:
+    if text is None:
+        return None
+    at = _read_date(text)
+    if at is None:
+        warnings.append(f"line {number}: {text!r} is no date; the turn has its session's")
+    return at
+
+
+def _warn_of_lone_speakers(parts: list[_Part], warnings: list[str]) -> None:
+    turns = [turn for part in parts for turn in part.turns]
+    if len(turns) < _LONE_SPEAKER_FROM:
+        return
+    count = Counter(turn.speaker for turn in turns)
+    warnings += [
+        f"line {turn.line}: {turn.speaker!r} speaks only here; "
+        "indent the line if it belongs to the turn before"
+        for turn in turns
+        if count[turn.speaker] == 1
+    ]
+
 
 _JSON_START = re.compile(r"\s*(?:\{|\[\s*(?:[{\]]|\Z))")
 
@@ -37,13 +364,13 @@ class FileFormat:
 
 _MESSAGES: Final = FileFormat(
     field="role",
-    accepted=messages_jsonl.ACCEPTED,
-    read=lambda file: iter((messages_jsonl.read_messages(file),)),
+    accepted=ACCEPTED_MESSAGES,
+    read=lambda file: iter((read_messages(file),)),
 )
 _TEXT: Final = FileFormat(
     field="",
-    accepted=plain_text.ACCEPTED,
-    read=lambda file: iter((plain_text.read_plain_text(file),)),
+    accepted=ACCEPTED_TEXT,
+    read=lambda file: iter((read_plain_text(file),)),
 )
 
 

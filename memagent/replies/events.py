@@ -9,18 +9,45 @@ Pure; never raises.
 
 A relation that is not known is kept as RELATED with its word as the label; relations
 that only the system writes are refused.
+
+The stretch of time a planner's model gives for a question. Pure; never raises.
+
+    {"from": "2023-05-01", "to": "2023-05-31"}
+
+Both days are included; null leaves an end open, null at both means no time. Bounds may
+also be phrases ("May 2023", "last week"), read against the day of the question. What
+cannot be read is a `Rejected` with its reason, never a window.
+
+Answers of the answerer, read from a model's reply. Pure; never raises.
+
+`{"citations": [ids], "answer": "...", "abstain": false}`, or plain text with marks such
+as `[mem_..]` or `[D1:3]`; `"sessions": [ids]` beside them names evidence sessions.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final, TypeVar
 
-from memagent.core.ops import Parsed, RejectReason
-from memagent.core.records import Record, Relation, Text
+from memagent.core.ops import Parsed, ParseStatus, RejectReason
+from memagent.core.records import Granularity, Record, Relation, Text, TimeSpan
 from memagent.events.merge import Judgement, Likeness
-from memagent.replies.entries import Entry, Unfit, index_of, parse_entries, string_at
-from memagent.replies.tolerant_json import JsonValue
+from memagent.replies.entries import (
+    Entry,
+    Unfit,
+    extract_json,
+    flat_text,
+    ids_at,
+    index_of,
+    parse_entries,
+    string_at,
+    unreadable,
+    value_at,
+)
+from memagent.replies.tolerant_json import JsonValue, outside_reasoning
+from memagent.timex.resolve import resolve_time
 
 T = TypeVar("T")
 
@@ -160,3 +187,131 @@ def _texts(value: JsonValue) -> tuple[str, ...]:
     texts = value if isinstance(value, list) else [value]
     plain = (text.strip().strip("[]").strip() for text in texts if isinstance(text, str))
     return tuple(dict.fromkeys(filter(None, plain)))
+
+
+_FROM = ("from", "start")
+_TO = ("to", "end", "until")
+
+
+def parse_window(text: str, *, asked_at: datetime | None) -> Parsed[TimeSpan]:
+    """Read the window as one value.
+
+    None with a good status means that the question is about no particular time.
+    """
+    reply = extract_json(
+        text,
+        wanted=lambda value: isinstance(value, dict) and any(key in value for key in _FROM + _TO),
+    )
+    if reply.status is ParseStatus.EMPTY:
+        return _unread(text, "the reply is empty")
+    entry = reply.value
+    if not isinstance(entry, dict) or not all(
+        any(key in entry for key in keys) for keys in (_FROM, _TO)
+    ):
+        return _unread(text, "the reply does not give both 'from' and 'to'")
+    bounds = [value_at(entry, keys) for keys in (_FROM, _TO)]
+    first, last = (_read(bound, asked_at) for bound in bounds)
+    for bound, span in zip(bounds, (first, last), strict=True):
+        if bound is not None and span is None:
+            return _unread(text, f"{str(bound)[:80]!r} names no date")
+    start, end = first and first.start, last and last.end
+    if start is None and end is None:
+        return Parsed(status=reply.status)
+    if first and last and (first.start, first.end) == (last.start, last.end):
+        return Parsed(status=reply.status, values=(first.model_copy(update={"text": None}),))
+    if start is not None and end is not None and end <= start:
+        return _unread(text, "the window ends before it begins")
+    return Parsed(
+        status=reply.status, values=(TimeSpan(start=start, end=end, granularity=Granularity.RANGE),)
+    )
+
+
+def _read(bound: JsonValue, asked_at: datetime | None) -> TimeSpan | None:
+    if isinstance(bound, int) and not isinstance(bound, bool) and 1000 <= bound <= 9999:
+        bound = str(bound)
+    return resolve_time(bound, anchor=asked_at) if isinstance(bound, str) else None
+
+
+def _unread(text: str, detail: str) -> Parsed[TimeSpan]:
+    return unreadable(text, detail, reason=RejectReason.INVALID_FIELDS)
+
+
+_ANSWER_KEYS = ("answer", "text", "response")
+_CITATION_KEYS = ("citations", "selected", "sources", "evidence")
+_SESSION_KEYS = ("sessions", "session_ids", "evidence_sessions")
+
+_MARK = re.compile(r"\s?\[([^\[\]\n]{1,400})\]")
+_MARK_ID = re.compile(r"(?:mem|evt)_\w+|[A-Za-z]\w*:\d+")
+_ANSWER_LINE = re.compile(
+    r"^[^\w\n]{0,4}(?:final )?answer[^\w\n]{0,4}:\W{0,4}(?=\S)", re.IGNORECASE | re.MULTILINE
+)
+_NO_ANSWER = re.compile(
+    r"(?:i (?:do not|don.t) know|unknown|not mentioned|no information(?: available)?"
+    r"|not enough information|cannot be answered|unanswerable|n/a)\W{0,3}",
+    re.IGNORECASE,
+)
+
+
+class AnswerDraft(Record):
+    """An answer as the answerer wrote it.
+
+    Citations are unchecked ids of hits or turns, in order, each once.
+    """
+
+    text: Text = ""
+    citations: tuple[Text, ...] = ()
+    sessions: tuple[Text, ...] = ()
+    """Evidence sessions named, unchecked, for answerers that ask for them."""
+    abstain: bool = False
+
+
+def parse_answer(text: str) -> Parsed[AnswerDraft]:
+    """Read the answer: one value, or none when the status is EMPTY or FAILED.
+
+    Citation marks inside the answer become citations and leave the text; a stock phrase
+    such as "I don't know" or an empty answer abstains.
+    """
+    reply = extract_json(
+        text,
+        wanted=lambda value: isinstance(value, dict) and any(key in value for key in _ANSWER_KEYS),
+    )
+    if reply.status is ParseStatus.EMPTY:
+        return Parsed(status=reply.status)
+    if reply.problem:
+        return unreadable(text, reply.problem, reply=reply)
+    plain = outside_reasoning(text).text if reply.status is not ParseStatus.STRICT else text.strip()
+    entry = reply.value
+    if isinstance(entry, dict) and (
+        plain[:1] in ("{", "`") or "answer" in entry or "abstain" in entry
+    ):
+        key = next((key for key in _ANSWER_KEYS if key in entry), None)
+        abstain = entry.get("abstain") is True
+        if key is None and not abstain:
+            return unreadable(text, "the reply has no answer", reply=reply)
+        draft = _draft(flat_text(entry[key]) if key else "", ids_at(entry, _CITATION_KEYS), abstain)
+        draft = draft.model_copy(update={"sessions": ids_at(entry, _SESSION_KEYS)})
+        return Parsed(status=reply.status, values=(draft,), repairs=reply.repairs)
+    if plain[:1] == "{":
+        return unreadable(text, "the reply is neither JSON nor plain text")
+    start = max((match.end() for match in _ANSWER_LINE.finditer(plain)), default=0)
+    draft = _draft(plain[start:], (), False)
+    return Parsed(status=ParseStatus.REPAIRED, values=(draft,), repairs=reply.repairs)
+
+
+def _draft(text: str, citations: tuple[str, ...], abstain: bool) -> AnswerDraft:
+    """Lift citation marks out of the text."""
+    marked: list[str] = []
+
+    def lift(match: re.Match[str]) -> str:
+        ids = [part for part in re.split(r"[,;\s]+", match[1]) if part]
+        if not ids or not all(_MARK_ID.fullmatch(part) for part in ids):
+            return match[0]
+        marked.extend(ids)
+        return ""
+
+    text = _MARK.sub(lift, text).strip()
+    return AnswerDraft(
+        text=text,
+        citations=tuple(dict.fromkeys((*citations, *marked))),
+        abstain=abstain or not text or _NO_ANSWER.fullmatch(text) is not None,
+    )

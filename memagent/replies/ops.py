@@ -15,6 +15,16 @@ counts the facts shown, from 0:
 (`event` for `op`, `NONE` for `NOOP`, `memory` for `text`). Where one fact is shown, it
 is the default. An UPDATE or DELETE is taken only from a clear reply; one that names two
 ops, ids or texts is refused.
+
+Notes that a learner wrote about a trial, read from a model's reply. Pure; never raises.
+
+`{"notes": [{"text", "subject"}, {"id", "tag"}]}`: a new note, or a tag (`helpful` or
+`harmful`) on a note that was shown.
+
+Facts of the extractor, read from a model's reply. Pure; never raises.
+
+`{"facts": [{"text", "subject", "speaker", "source", "when", "kind"}]}`; `when` stays a
+phrase in the `FactDraft`. An entry that is a plain string is a fact without a source.
 """
 
 from __future__ import annotations
@@ -24,7 +34,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Parsed, RejectReason, Update
-from memagent.core.records import Fact
+from memagent.core.records import Fact, Record, Text
 from memagent.replies.entries import (
     MAX_FACT_CHARS,
     SOURCE_KEYS,
@@ -171,3 +181,73 @@ def _place_of(entry: Entry, facts: Sequence[Fact]) -> int | None:
             RejectReason.UNRESOLVED, f"no fact {raw_json(named)[:40]} among the {len(facts)} shown"
         )
     return index
+
+
+TAGS = ("helpful", "harmful")
+
+
+class NoteDraft(Record):
+    """A note as the learner wrote it: a text, or a tag on the note with the id."""
+
+    text: Text = ""
+    subject: Text | None = None
+    id: Text = ""
+    tag: Text = ""
+
+
+def parse_notes(text: str) -> Parsed[NoteDraft]:
+    """Read the notes that a learner wrote."""
+    return parse_entries(
+        text, ("notes", "bullets"), _read, is_entry=lambda value: "text" in value or "tag" in value
+    )
+
+
+def _read(entry: JsonValue) -> NoteDraft:
+    if not isinstance(entry, dict):
+        raise Unfit(RejectReason.NOT_AN_OBJECT, "a note must be a JSON object")
+    tag, note_id = (string_at(entry, "tag") or "").lower(), plain_id(entry.get("id"))
+    if note_id:
+        if tag not in TAGS:
+            raise Unfit(RejectReason.INVALID_FIELDS, f"the tag of a note is one of {TAGS}")
+        return NoteDraft(id=note_id, tag=tag)
+    text = checked_text(string_at(entry, "text", "note"), MAX_FACT_CHARS)
+    return NoteDraft(text=text, subject=string_at(entry, "subject"))
+
+
+_FACTS_TEXT_KEYS = ("text", "fact", "statement", "content")
+
+
+class FactDraft(Record):
+    """A fact as the extractor wrote it; ids are unchecked and the time is still a phrase."""
+
+    text: Text
+    subject: Text | None = None
+    speaker: Text | None = None
+    source_turn_ids: tuple[Text, ...] = ()
+    when: Text | None = None
+    kind: Text = "fact"
+
+
+def parse_facts(text: str) -> Parsed[FactDraft]:
+    """Read the facts that an extractor wrote."""
+    return parse_entries(
+        text,
+        ("facts", "memories", "results"),
+        _read_fact,
+        is_entry=lambda value: string_at(value, *_FACTS_TEXT_KEYS) is not None,
+    )
+
+
+def _read_fact(entry: JsonValue) -> FactDraft:
+    if isinstance(entry, str):
+        return FactDraft(text=checked_text(entry, MAX_FACT_CHARS))
+    if not isinstance(entry, dict):
+        raise Unfit(RejectReason.NOT_AN_OBJECT, "a fact must be a JSON object")
+    return FactDraft(
+        text=checked_text(string_at(entry, *_FACTS_TEXT_KEYS), MAX_FACT_CHARS),
+        subject=string_at(entry, "subject"),
+        speaker=string_at(entry, "speaker"),
+        source_turn_ids=ids_at(entry, SOURCE_KEYS),
+        when=string_at(entry, "when", "time", "date"),
+        kind=(string_at(entry, "kind", "type") or "fact").lower(),
+    )

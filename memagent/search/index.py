@@ -22,16 +22,8 @@ from rpds import HashTrieMap
 
 from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem, TimeSpan
-from memagent.search.arena import NO_ROW, Arena
-from memagent.search.segments import (
-    OWN,
-    Doc,
-    Ints,
-    Mask,
-    Segment,
-    ranks_of,
-)
-from memagent.state.matching import allowed_values
+from memagent.search.segments import NO_ROW, OWN, Arena, Doc, Ints, Mask, Segment, ranks_of
+from memagent.state.validation import allowed_values
 
 _TAIL: Final = 32
 _FEW: Final = 256

@@ -26,7 +26,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from memagent.async_agent import AsyncAgent
-from memagent.client.faults import ServiceError
+from memagent.client.http import ServiceError
 from memagent.core.errors import InputError, fault_in
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry

@@ -19,23 +19,20 @@ from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 import memagent
-from memagent.client.faults import FieldFault, Problem
-from memagent.service import dashboard, problems
+from memagent.client.http import FieldFault, Problem
+from memagent.service import dashboard
+from memagent.service import gate as problems
 from memagent.service.gate import Gate
 from memagent.service.hosting import Service
 from memagent.service.mcp_mount import McpMount
-from memagent.service.routes import (
-    care,
-    graph,
-    memories,
-    operations,
-    snapshots,
-    talk,
-    trials,
-    users,
-)
+from memagent.service.routes import memories, snapshots, talk, users
+from memagent.service.routes import memories as operations
+from memagent.service.routes import openai_chat as chat
+from memagent.service.routes import openai_responses as responses
+from memagent.service.routes import snapshots as graph
+from memagent.service.routes import users as care
+from memagent.service.routes import users as trials
 from memagent.service.routes.fast import FastRoutes
-from memagent.service.routes.openai_api import chat, responses
 
 _DESCRIPTION: Final = (
     "Long-term memory for language-model agents: cited answers, auditable writes, one memory a "
@@ -48,15 +45,15 @@ _NO_TELEMETRY: Final[Any] = dict.fromkeys(
 )
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     memories.router,
-    care.router,
+    care.care_router,
     talk.router,
     snapshots.router,
-    trials.router,
-    graph.router,
+    trials.trials_router,
+    graph.graph_router,
     users.router,
     chat.router,
     responses.router,
-    operations.router,
+    operations.operations_router,
 )
 """Every part of the API, in the order of the documentation."""
 

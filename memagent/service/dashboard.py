@@ -6,35 +6,27 @@ from typing import Final
 
 from fastapi import APIRouter, FastAPI
 
-from memagent.service.ui import (
-    ask,
-    frame,
-    graph,
-    health,
-    jobs,
-    overview,
-    runs,
-    sign_in,
-    snapshots,
-    turns,
-    users,
-)
-from memagent.service.ui.memories import listing, memory, review
+from memagent.service.ui import ask, frame, graph, health, overview, runs, sign_in, snapshots, turns
+from memagent.service.ui import health as jobs
+from memagent.service.ui import memories as listing
+from memagent.service.ui import memories as memory
+from memagent.service.ui import memories as review
+from memagent.service.ui import overview as users
 
 PAGES: Final[tuple[APIRouter, ...]] = (
     frame.router,
-    overview.router,
+    overview.overview_router,
     ask.router,
-    listing.router,
-    memory.router,
-    review.router,
+    listing.listing_router,
+    memory.memory_router,
+    review.review_router,
     graph.router,
     turns.router,
     snapshots.router,
-    users.router,
-    jobs.router,
+    users.users_router,
+    jobs.jobs_router,
     runs.router,
-    health.router,
+    health.health_router,
     sign_in.router,
 )
 """Every part of the dashboard; `sign_in` stays last, it answers what no other page does."""

@@ -23,26 +23,21 @@ from memagent.async_agent import AsyncAgent
 from memagent.build import NoModel, Store, build_design, build_model
 from memagent.core.errors import MemAgentError
 from memagent.core.records import Scope
-from memagent.journal.database import DatabaseJournal
-from memagent.journal.postgres.backend import PostgresBackend
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.open_database import DatabaseJournal
+from memagent.journal.postgres import PostgresBackend
+from memagent.journal.sqlite import SqlJournal
 from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel
 from memagent.service.banks import Banks
-from memagent.service.collector import collect_when_idle
-from memagent.service.data.cursors import Cursors
+from memagent.service.connections import collect_when_idle
 from memagent.service.data.database import ServiceDatabase
+from memagent.service.data.exports import Cursors, SnapshotTable
 from memagent.service.data.idempotency import IdempotentJournal, IdempotentRequests
-from memagent.service.data.job_runner import JobRunner
-from memagent.service.data.job_table import JobTable
-from memagent.service.data.job_work import JobWork
-from memagent.service.data.jobs import Jobs
+from memagent.service.data.jobs import JobRunner, Jobs, JobWork
 from memagent.service.data.keys import KeyRing
-from memagent.service.data.leases import Leases, LeaseTable
+from memagent.service.data.leases import JobTable, Leases, LeaseTable
 from memagent.service.data.response_cache import ResponseCache, SharedResponseCache
-from memagent.service.data.snapshots import SnapshotTable
-from memagent.service.metrics import Metrics
-from memagent.service.model_meter import MeteredModel
+from memagent.service.metrics import MeteredModel, Metrics
 
 _log = logging.getLogger(__name__)
 _HOUSEKEEPING_S: Final = 3_600.0

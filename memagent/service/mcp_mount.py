@@ -20,10 +20,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from memagent.async_agent import AsyncAgent
-from memagent.client.faults import ServiceError, plain_problem
+from memagent.client.http import ServiceError, plain_problem
 from memagent.integrations.mcp_server import McpEndpoint
 from memagent.service.access import named_call
-from memagent.service.problems import problem_response, request_id_of
+from memagent.service.gate import problem_response, request_id_of
 
 PATH: Final = "/mcp"
 TOOLS_BY_SCOPE: Final[dict[str, frozenset[str]]] = {

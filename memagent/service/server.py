@@ -33,12 +33,11 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 from memagent.build import open_store
 from memagent.config import AgentSettings, check_workers
 from memagent.core.errors import ConfigError, MemAgentError, StoreUnavailable
-from memagent.journal.postgres.backend import PostgresBackend
+from memagent.journal.postgres import PostgresBackend
 from memagent.protocols import ChatModel
 from memagent.service.access import is_loopback
 from memagent.service.app import serve_app
-from memagent.service.collector import serving_interpreter
-from memagent.service.connections import ServerConfig
+from memagent.service.connections import ServerConfig, serving_interpreter
 from memagent.service.data.database import ServiceDatabase
 from memagent.service.data.keys import KeyRing
 from memagent.service.data.leases import LeaseTable

@@ -4,11 +4,16 @@
 cannot disagree. It assigns what the entry says and keeps the roots of the digest; it
 asks no model, no clock and no rule. All maps are persistent: a state costs the
 difference to its predecessor, and keeping one is keeping a snapshot.
+
+The trials of a memory, with the root of their hashes.
+
+Trials are one persistent map by id. A trial that has ended leads to a session with the
+trial's id (`Trial.session`); the fold stores it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -37,12 +42,39 @@ from memagent.core.snapshot import (
     ordinal_hash,
     stats_hash,
     sub_hash,
+    trial_hash,
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.adjacency import GraphState, pairs
-from memagent.state.orders import Orders, Tables
-from memagent.state.sorted_set import SortedSet
-from memagent.state.trials import trials_after
+from memagent.state.orders import Orders, SortedSet, Tables
+
+
+def trials_after(
+    trials: HashTrieMap[str, Trial], root: int, changes: Iterable[tuple[str, Trial | None]]
+) -> tuple[HashTrieMap[str, Trial], int]:
+    """Return the trials and their root after assignments; None takes a trial out."""
+    for trial_id, after in changes:
+        old = trials.get(trial_id)
+        if old is not None:
+            root = sub_hash(root, trial_hash(old))
+        if after is None:
+            trials = trials.discard(trial_id)
+        else:
+            trials = trials.insert(trial_id, after)
+            root = add_hash(root, trial_hash(after))
+    return trials, root
+
+
+def untaught(trials: Mapping[str, Trial]) -> Iterator[Trial]:
+    """Yield the trials that ended and whose lesson nobody has taken or refused."""
+    return (trial for trial in trials.values() if trial.outcome and not trial.taught)
+
+
+def failures(trials: Mapping[str, Trial]) -> list[Trial]:
+    """Return the trials that failed, oldest first, ties by id."""
+    failed = (trial for trial in trials.values() if trial.outcome and not trial.outcome.good)
+    return sorted(failed, key=lambda trial: (trial.at.timestamp() if trial.at else 0.0, trial.id))
+
 
 Mark = tuple[float, float, str]
 """(start, end, item id) of a bounded valid span, in epoch seconds."""

@@ -15,9 +15,8 @@ from memagent.core.answers import Filter
 from memagent.core.errors import MemoryNotFound
 from memagent.core.records import MemoryItem
 from memagent.state.fold import BankState
-from memagent.state.matching import matches
-from memagent.state.orders import age_key, change_key
-from memagent.state.sorted_set import SortedSet
+from memagent.state.orders import SortedSet, age_key, change_key
+from memagent.state.validation import matches
 
 Order = Literal["old", "new", "changed"]
 """Oldest said first, latest said first, or last changed first; ties by turn, then id."""

@@ -6,18 +6,32 @@ somebody tells has mostly been so for a while. A statement that was taken out by
 turn that told another (`SUPERSEDES`) is an older wording of that other. What a user
 deleted is nobody's older wording and never comes back here. The surprise: a wording
 that was corrected, not outdated ("since 2019, not 2021"), may never have held at all.
+
+The commit that takes an earlier entry back, as a pure function of two states.
+
+Undoing the last commit gives exactly the digest from before it. What later entries
+built on is refused. The surprise: the text of an undone trial stays, as the turns of
+an undone session do.
+
+The expired items of a state at a moment, without a look at each of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import Final, TypeVar
 
 from memagent.core.answers import Hit
-from memagent.core.records import Event, MemoryItem, Relation, TimeSpan
-from memagent.state.adjacency import version_node_id
-from memagent.state.fold import BankState, folded
+from memagent.core.errors import StoreError
+from memagent.core.records import Event, MemoryItem, Relation, SourceRef, TimeSpan
+from memagent.core.snapshot import Commit, GraphDelta, ItemChange, StatsChanges, TrialChanges
+from memagent.core.trials import Trial, TrialEnded
+from memagent.state.adjacency import GraphState, version_node_id
+from memagent.state.fold import EMPTY_STATE, BankState, folded
 
 _MAX_OLDER = 4
 """Older wordings of one statement, newest first."""
@@ -169,3 +183,182 @@ def _said(hit: Hit) -> tuple[float, str]:
     record = hit.item or hit.event
     moment = (record.said_at or began(record)) if record is not None else None
     return (moment.timestamp() if moment is not None else float("-inf"), hit.id)
+
+
+def inverse(state: BankState, before: BankState, undone: Commit | TrialEnded) -> Commit:
+    """Return the commit that takes an entry back; `before` is the state it was written to.
+
+    Raises `StoreError` when a later entry changed the same items or their statistics.
+    """
+    commit = undone if isinstance(undone, Commit) else _effects_of(undone)
+    changes: list[ItemChange] = []
+    for change in reversed(commit.changes):
+        if state.items.get(change.id) != change.after:
+            later = state.touched.get(change.id, ())[-1]
+            raise StoreError(
+                f"cannot undo {commit.id}: {change.id} was changed again at sequence {later}; "
+                "undo that first"
+            )
+        changes.append(
+            ItemChange(
+                id=change.id,
+                after=before.items.get(change.id),
+                archive=before.archive.get(change.id, ()),
+            )
+        )
+    ordinals = tuple(
+        (key, before.ordinals.get(key, 0))
+        for key, count in commit.ordinals
+        if state.ordinals.get(key, 0) == count
+    )
+    return Commit(
+        id=f"c{state.seq + 1}",
+        changes=tuple(changes),
+        graph=_inverse_graph(state.graph, before.graph, commit.graph),
+        ordinals=ordinals,
+        source=SourceRef(actor="undo"),
+        undoes=commit.id,
+        stats=_inverse_stats(state, before, commit),
+        trials=_inverse_trials(state, before, commit),
+    )
+
+
+def _effects_of(ended: TrialEnded) -> Commit:
+    """Return the commit with the effects of a report."""
+    trial = ended.trial
+    return Commit(id=trial.id, stats=ended.stats, trials=((trial.id, trial),))
+
+
+def _inverse_stats(state: BankState, before: BankState, commit: Commit) -> StatsChanges:
+    for item_id, value in commit.stats:
+        if state.stats.get(item_id) != value:
+            raise StoreError(
+                f"cannot undo {commit.id}: the use of {item_id} was counted again later; "
+                "undo that first"
+            )
+    return tuple((item_id, before.stats.get(item_id)) for item_id, _ in commit.stats)
+
+
+def _inverse_trials(state: BankState, before: BankState, commit: Commit) -> TrialChanges:
+    """Return the trials as before, with the raw steps, and with lessons still known as taken."""
+    changes: list[tuple[str, Trial | None]] = []
+    for trial_id, _ in commit.trials:
+        old = before.trials.get(trial_id)
+        if old is not None:
+            now = state.trials.get(trial_id, old)
+            taught = old.outcome is not None and (now.taught or old.taught)
+            raw = {"steps": now.steps, "edits": now.edits}
+            old = old.model_copy(update={**raw, "taught": taught})
+        changes.append((trial_id, old))
+    return tuple(changes)
+
+
+def _inverse_graph(now: GraphState, before: GraphState, delta: GraphDelta) -> GraphDelta:
+    """Return the delta that takes another back where nothing later has built on it."""
+    removed_edges: list[tuple[str, str, str]] = []
+    edges = [edge for key in delta.removed_edges if (edge := before.edge(*key)) is not None]
+    for edge in delta.edges:
+        if now.edge(edge.source, edge.target, edge.key) == edge:
+            old = before.edge(edge.source, edge.target, edge.key)
+            if old is None:
+                removed_edges.append((edge.source, edge.target, edge.key))
+            else:
+                edges.append(old)
+    taken = set(removed_edges)
+    nodes = [
+        old
+        for node in delta.nodes
+        if now.node(node.id) == node and (old := before.node(node.id)) is not None
+    ]
+    nodes += [
+        old
+        for node_id in delta.removed_nodes
+        if now.node(node_id) is None and (old := before.node(node_id)) is not None
+    ]
+    removed_nodes = [
+        node.id
+        for node in delta.nodes
+        if before.node(node.id) is None
+        and all((e.source, e.target, e.key) in taken for _, e, _ in now.edges_of(node.id))
+    ]
+    kept = set(removed_nodes)
+    return GraphDelta(
+        nodes=tuple(nodes),
+        edges=tuple(edge for edge in edges if not {edge.source, edge.target} & kept),
+        removed_nodes=tuple(removed_nodes),
+        removed_edges=tuple(removed_edges),
+    )
+
+
+T = TypeVar("T")
+_NEXT: Final = timedelta(microseconds=1)
+
+
+class ExpiredIds(AbstractSet[str]):
+    """Ids of the items of a state that have expired by a moment; a test takes O(1)."""
+
+    __slots__ = ("_now", "_state")
+
+    def __init__(self, state: BankState, now: datetime | None) -> None:
+        self._state, self._now = state, now
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[T]) -> frozenset[T]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return frozenset(it)
+
+    def __contains__(self, item_id: object) -> bool:
+        if self._now is None or not isinstance(item_id, str):
+            return False
+        moment = self._state.expiring.get(item_id)
+        return moment is not None and moment <= self._now
+
+    def __len__(self) -> int:
+        if self._now is None or not len(self._state.expiring):
+            return 0
+        return self._state.orders.by_expiry(self._state).rank((self._now + _NEXT, ""))
+
+    def __iter__(self) -> Iterator[str]:
+        now = self._now
+        if now is None or not len(self._state.expiring):
+            return iter(())
+        ended = takewhile(lambda key: key[0] <= now, self._state.orders.by_expiry(self._state))
+        return (item_id for _, item_id in ended)
+
+    def __hash__(self) -> int:
+        return self._hash()
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """A look at the clock: which items of a state had expired by then."""
+
+    state: BankState = EMPTY_STATE
+    now: datetime | None = None
+    """The moment of the look; None before the first."""
+
+    @property
+    def ids(self) -> ExpiredIds:
+        """Ids of the expired items."""
+        return ExpiredIds(self.state, self.now)
+
+    def at(self, state: BankState, now: datetime) -> Expiry:
+        """Return a look at another moment, or at a state that came of this one."""
+        return self if state is self.state and now == self.now else Expiry(state, now)
+
+    def since(self, before: Expiry) -> list[str]:
+        """Return the items that expired since a look before, or are alive again by the clock.
+
+        Items that changed between the two states may be missing; whoever asks has
+        heard of those already.
+        """
+        if self.now is None or self.now == before.now or not len(self.state.expiring):
+            return []
+        first, last = self.now, self.now
+        if before.now is not None:
+            first, last = min(before.now, self.now), max(before.now, self.now)
+        keys = self.state.orders.by_expiry(self.state)
+        later = iter(keys) if before.now is None else keys.since((first + _NEXT, ""))
+        return [item_id for _, item_id in takewhile(lambda key: key[0] <= last, later)]
+
+
+NEVER_LOOKED = Expiry()

@@ -14,7 +14,7 @@ from memagent.core.records import Session, Turn
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import EMPTY, Commit
 from memagent.designs.base import MemoryDesign
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel
 

@@ -36,9 +36,8 @@ from memagent.core.records import Granularity, Record, Text, TimeSpan, as_utc
 from memagent.language.vocabulary import MONTHS
 from memagent.timex import calendar as cal
 from memagent.timex import vocabulary as words
-from memagent.timex.calendar import Reading
+from memagent.timex.calendar import Reading, direction_told
 from memagent.timex.phrases import phrases
-from memagent.timex.tense import direction_told
 
 if TYPE_CHECKING:
     from dateparser.date import DateDataParser

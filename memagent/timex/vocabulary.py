@@ -15,8 +15,7 @@ from functools import cached_property
 from typing import get_args
 
 from memagent.language.vocabulary import COUNTS, SMALL_NUMBERS, TENS
-from memagent.timex.calendar import Lean, Reading, Unit
-from memagent.timex.tense import leans_future, moved_to
+from memagent.timex.calendar import Lean, Reading, Unit, leans_future, moved_to
 
 Match = re.Match[str]
 

@@ -6,30 +6,28 @@ that the program has set up there are no spans.
 
 from __future__ import annotations
 
-from memagent.tracing.attributes import (
-    Attributes,
-    answer_figures,
-    messages_content,
-    own_id,
-    records_content,
-    result_figures,
-    search_figures,
-    usage_figures,
-)
 from memagent.tracing.spans import (
     NO_SPAN,
+    Attributes,
     Span,
     agent_span,
+    answer_figures,
     caller_span,
     end_request,
+    messages_content,
     operation_span,
+    own_id,
     put_search,
+    records_content,
     request_span,
+    result_figures,
+    search_figures,
     span,
     step,
     trace_context,
     trace_id,
     tracing,
+    usage_figures,
     verb,
     within,
 )

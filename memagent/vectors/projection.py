@@ -27,7 +27,7 @@ from typing import Final, Protocol, runtime_checkable
 from memagent.core.answers import Filter, Hit
 from memagent.core.errors import StoreUnavailable
 from memagent.protocols import IndexRow, Vector, VectorIndex
-from memagent.search.projection import Level
+from memagent.search.pipeline import Level
 
 _log = logging.getLogger(__name__)
 _REST_S: Final = 15.0

@@ -16,7 +16,7 @@ from checkpoint_kit import ANA, open_hashing, same_state, without_checkpoint
 from crash_child import CrashServer
 
 from memagent.checkpoints import store as policy
-from memagent.checkpoints.layered import LayeredMap
+from memagent.checkpoints.tables import LayeredMap
 from memagent.core.crash_points import CHECKPOINT_CRASH_POINTS, SERVER_CHECKPOINT_CRASH_POINTS
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from checkpoint_kit import ANA, History, open_hashing, same_memory, same_state, 
 
 from memagent.checkpoints import file as file_format
 from memagent.checkpoints import store as policy
-from memagent.checkpoints.layered import LayeredMap
-from memagent.checkpoints.records import FORMS
 from memagent.checkpoints.store import Checkpoints
+from memagent.checkpoints.tables import FORMS, LayeredMap
 from memagent.core.answers import Query
 from memagent.core.errors import StoreError
 from memagent.core.ops import Add
@@ -28,7 +27,7 @@ from memagent.core.snapshot import Erased
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.open_store import OpenStore
-from memagent.search.projection import Projection
+from memagent.search.pipeline import Projection
 from memagent.state.fold import BankState
 
 
@@ -214,7 +213,7 @@ async def test_a_checkpoint_made_by_other_rules_is_noticed(
 ) -> None:
     path = tmp_path / "memory.db"
     with monkeypatch.context() as otherwise:
-        otherwise.setattr("memagent.search.projection.tokenize", lambda text: text[1:].split())
+        otherwise.setattr("memagent.search.pipeline.tokenize", lambda text: text[1:].split())
         _, digest = await checkpointed(path)
     assert await digest_after(path, caplog) == digest
     assert "would be indexed otherwise now" in caplog.text

@@ -11,9 +11,8 @@ from checkpoint_kit import ANA, History, same_memory, standing, without_checkpoi
 
 from memagent.checkpoints import file as file_format
 from memagent.checkpoints import store as policy
-from memagent.checkpoints.audit import audit_checkpoint
-from memagent.checkpoints.layered import LayeredMap
-from memagent.checkpoints.store import Checkpoints
+from memagent.checkpoints.store import Checkpoints, audit_checkpoint
+from memagent.checkpoints.tables import LayeredMap
 from memagent.core.answers import Query
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from memagent.cli.columns import Columns
+from memagent.cli.frame import Columns
 
 ROWS = [
     (Text("mem_1"), Text("short"), Text("a few words that have to be wrapped at 40 columns")),

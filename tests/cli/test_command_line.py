@@ -26,7 +26,10 @@ from command_line_kit import (
 
 from memagent.agent import Agent
 from memagent.build import open_sqlite
-from memagent.cli.frame import Options, _execute  # pyright: ignore[reportPrivateUsage]
+from memagent.cli.frame import (
+    Options,
+    _execute,  # pyright: ignore[reportPrivateUsage]
+)
 
 
 @pytest.fixture(autouse=True)

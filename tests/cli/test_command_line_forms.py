@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line_kit import error_of, got, made_store, moved_into, run
 
-from memagent.cli.terminal import console
+from memagent.cli.frame import console
 from memagent.cli.views import answer_view
 from memagent.core.answers import Answer, Citation, Verdict
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line_kit import error_of, got, made_store, moved_into, run
 
-from memagent.core.graph_document import NodeState
+from memagent.core.answers import NodeState
 from memagent.events.graph_files import read_graph
 
 

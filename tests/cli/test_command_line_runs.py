@@ -29,13 +29,13 @@ from command_line_kit import (
 )
 
 from memagent.build import open_sqlite, open_store
-from memagent.checkpoints.records import FORMS
+from memagent.checkpoints.tables import FORMS
 from memagent.core.errors import ModelTimeout
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Chunk, Fact, Scope, SourceRef
 from memagent.designs.base import Proposal, SlotContext
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.embed.vectors import text_digest
+from memagent.embed.cached import text_digest
 from memagent.protocols import Matrix
 
 

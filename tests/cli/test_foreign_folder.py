@@ -71,7 +71,7 @@ def test_consent_is_given_once_for_these_entries_and_this_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = folder / "memagent.toml"
-    plugin = '[embedder]\ntype = "plugin"\nname = "memagent.embed.hashing:HashEmbedder"\n'
+    plugin = '[embedder]\ntype = "plugin"\nname = "memagent.embed.static:HashEmbedder"\n'
     file.write_text(f"{HARMLESS.partition('[embedder]')[0]}{plugin}", encoding="utf-8")
     (folder / "chat.txt").write_text("Ana: I like tea\n", encoding="utf-8")
     assert "embedder" in error_of(run("ingest", "chat.txt"))
@@ -106,7 +106,7 @@ def test_every_setting_is_harmless_or_asks(folder: Path) -> None:
 
 
 def test_what_init_writes_is_trusted(folder: Path) -> None:
-    plugin = "memagent.embed.hashing:HashEmbedder"
+    plugin = "memagent.embed.static:HashEmbedder"
     assert run("init", "--path", "b.db", "--embedder", plugin).exit_code == 0
     assert "plugin" in (folder / "memagent.toml").read_text(encoding="utf-8")
     assert run("list").exit_code == 0

@@ -25,8 +25,8 @@ from memagent.agent import Agent
 from memagent.build import open_store
 from memagent.core.errors import MemAgentError
 from memagent.designs.verbatim import DESIGN
-from memagent.embed.hashing import HashEmbedder
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.embed.static import HashEmbedder
+from memagent.journal.sqlite import SqlJournal
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 PAGE = ROOT / "docs" / "bad-input.md"

@@ -28,7 +28,7 @@ from memagent.config import AgentSettings, ModelSettings
 from memagent.core.answers import Answer
 from memagent.core.reports import GraphStats
 from memagent.readers import read_conversation
-from memagent.readers.records import Conversation
+from memagent.readers.files import Conversation
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("litellm") is None,

@@ -18,12 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memagent.core.errors import ConfigError, EmbeddingError, MissingExtra, StoreUnavailable
-from memagent.embed.cached import CachedEmbedder
-from memagent.embed.hashing import HashEmbedder
-from memagent.embed.minilm import MiniLMEmbedder, packaged_minilm, verify_weights
-from memagent.embed.sentence_transformer import SentenceTransformerEmbedder
-from memagent.embed.static import MAX_CHARS, StaticEmbedder
-from memagent.embed.vectors import checked_rows, hashed_direction, text_digest
+from memagent.embed.cached import CachedEmbedder, checked_rows, hashed_direction, text_digest
+from memagent.embed.local_models import (
+    MiniLMEmbedder,
+    SentenceTransformerEmbedder,
+    packaged_minilm,
+    verify_weights,
+)
+from memagent.embed.static import MAX_CHARS, HashEmbedder, StaticEmbedder
 from memagent.protocols import Matrix, Vector
 from memagent.testing.embedder_kit import check_embedder
 

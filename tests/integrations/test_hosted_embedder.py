@@ -14,8 +14,8 @@ from scripted_server import Body, Reply, ScriptedServer
 from memagent import Agent, AsyncAgent
 from memagent.config import AgentSettings, LiteLLMEmbedderSettings
 from memagent.core.errors import ConfigError, EmbeddingError
-from memagent.embed.hashing import HashEmbedder
 from memagent.embed.litellm_embedder import LiteLLMEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.testing.embedder_kit import check_embedder
 
 pytestmark = LITELLM_MARKS

@@ -32,8 +32,7 @@ from memagent import Agent
 from memagent.build import open_agent
 from memagent.config import AgentSettings, SqliteSettings
 from memagent.core.errors import ConfigError, InputError, StoreError
-from memagent.integrations.langgraph_mirror import StoreMirror
-from memagent.integrations.langgraph_store import MemoryStore
+from memagent.integrations.langgraph_store import MemoryStore, StoreMirror
 from memagent.integrations.langgraph_tools import (
     RECALLED,
     create_manage_memory_tool,

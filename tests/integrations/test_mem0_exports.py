@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memagent.core.errors import InputError
-from memagent.integrations.mem0_import import read_mem0
+from memagent.integrations.mem0_records import read_mem0
 
 
 @pytest.mark.parametrize("content", ["", "not json", "[1]", '{"results": 5}', "[{}]", "\ud800"])

@@ -26,7 +26,7 @@ from memagent import Agent, AsyncAgent
 from memagent.config import AgentSettings, ModelSettings
 from memagent.core import errors
 from memagent.core.errors import ModelError, ModelUnreachable, ReplyUnreadable
-from memagent.llm import vendor
+from memagent.llm import litellm_errors as vendor
 from memagent.llm.litellm_model import LiteLLMModel
 from memagent.llm.wrappers import RetryingModel
 

@@ -18,7 +18,7 @@ from memagent.core.answers import Query
 from memagent.core.errors import ConfigError, ModelError
 from memagent.core.recipes import Recipe
 from memagent.core.records import Scope
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.testing import check_reranker
@@ -154,13 +154,13 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_a_cross_encoder_keeps_the_contract(tiny_model: Path) -> None:
-    from memagent.embed.cross_encoder import CrossEncoderReranker
+    from memagent.embed.local_models import CrossEncoderReranker
 
     await check_reranker(lambda: CrossEncoderReranker(tiny_model, offline=True))
 
 
 async def test_a_cross_encoder_puts_hits_in_the_order_of_its_scores(tiny_model: Path) -> None:
-    from memagent.embed.cross_encoder import CrossEncoderReranker
+    from memagent.embed.local_models import CrossEncoderReranker
 
     reranker = CrossEncoderReranker(tiny_model)
     made = Memory(MemoryBank(embedder=HashEmbedder(dim=32), reranker=reranker))
@@ -182,7 +182,7 @@ def test_a_model_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
     pytest.importorskip(
         "sentence_transformers", reason='needs the extra: pip install "memagent[embeddings]"'
     )
-    from memagent.embed.cross_encoder import CrossEncoderReranker
+    from memagent.embed.local_models import CrossEncoderReranker
 
     with pytest.raises(ConfigError, match=r"reranking model folder .* does not exist"):
         CrossEncoderReranker(tmp_path / "nowhere")

@@ -15,8 +15,7 @@ from service_kit import serving
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_agent
-from memagent.client.async_client import AsyncClient
-from memagent.client.sync_client import Client
+from memagent.client.async_client import AsyncClient, Client
 from memagent.client.wire import TrialOutcome
 from memagent.core.records import ItemStats
 from memagent.core.trials import TrialEnded, TrialStarted

@@ -38,8 +38,8 @@ from memagent.core.ops import RejectReason
 from memagent.core.records import MemoryItem, Session, Trust, Turn
 from memagent.core.reports import IngestReport
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.embed.hashing import HashEmbedder
-from memagent.embed.minilm import packaged_minilm
+from memagent.embed.local_models import packaged_minilm
+from memagent.embed.static import HashEmbedder
 from memagent.protocols import Matrix
 from memagent.readers import read_conversation
 from memagent.testing import FunctionModel
@@ -610,7 +610,7 @@ def _without(at: Place, module: str) -> Place:
 told("a design that is misspelt", lambda at: at.open(design="verbatm"))
 told("an embedder that is misspelt", lambda at: at.open(embedder="hashin"))
 told("a dotted path that leads nowhere", lambda at: at.open(design="no.such.module:DESIGN"))
-told("a plug-in of another kind", lambda at: at.open(design="memagent.embed.hashing:HashEmbedder"))
+told("a plug-in of another kind", lambda at: at.open(design="memagent.embed.static:HashEmbedder"))
 told("a design that needs a model, without one", lambda at: at.open(design="memory_r2"))
 told(
     "a model, without the extra `llm`",

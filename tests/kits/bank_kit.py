@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, OpLimits, Update
 from memagent.core.records import Chunk, Fact, Session, SourceRef, TimeSpan, Turn
 from memagent.core.snapshot import Commit
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.state.validation import validate_ops

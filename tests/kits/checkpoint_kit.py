@@ -9,28 +9,20 @@ from random import Random
 
 from bank_kit import DAY, WORDS, fact, session, source
 
-from memagent.checkpoints.records import maps_of
+from memagent.checkpoints.tables import maps_of
 from memagent.core.answers import Hit, Query
 from memagent.core.errors import StoreError
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, OpLimits, Update
 from memagent.core.recipes import RECIPES
-from memagent.core.records import (
-    Event,
-    EventEdge,
-    ItemStats,
-    Relation,
-    Scope,
-    Trust,
-)
+from memagent.core.records import Event, EventEdge, ItemStats, Relation, Scope, Trust
 from memagent.core.snapshot import GraphDelta, MemorySnapshot
 from memagent.core.trials import Outcome, TrialStep
-from memagent.designs.feedback import RunningValue
+from memagent.designs.base import RunningValue
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import undo
+from memagent.memory.reporting import TakenLesson, TrialReport, end_trial, start_trial, take_lesson
 from memagent.memory.threads import Spoken, store_message
 from memagent.memory.timetravel import restore_snapshot
-from memagent.memory.trials.lessons import TakenLesson, take_lesson
-from memagent.memory.trials.reporting import TrialReport, end_trial, start_trial
 from memagent.open_store import OpenStore
 from memagent.state.fold import BankState
 

@@ -16,7 +16,7 @@ from places import ROOT
 from typer.testing import CliRunner, Result
 
 from memagent.cli.app import app
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.sqlite import SqlJournal
 
 SAMPLE = ROOT / "examples" / "data" / "two_friends.txt"
 CHAT = """\

@@ -12,7 +12,7 @@ from memagent.core.records import Fact
 from memagent.core.trials import Trial
 from memagent.designs.base import Lesson, MemoryDesign, SlotContext
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)

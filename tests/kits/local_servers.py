@@ -9,7 +9,7 @@ from typing import Any
 from scripted_server import Body, Reply
 
 from memagent.core.exchange import Message, ModelRequest, Role, Sampling
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.protocols import ChatModel
 
 Answer = Callable[[list[dict[str, Any]]], str]

@@ -24,10 +24,10 @@ from urllib.parse import quote
 
 import pytest
 
-from memagent.journal.database import DatabaseJournal
-from memagent.journal.postgres.engine import is_postgres_url
-from memagent.journal.postgres.journal import PostgresJournal
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.open_database import DatabaseJournal
+from memagent.journal.postgres import PostgresJournal
+from memagent.journal.postgres_engine import is_postgres_url
+from memagent.journal.sqlite import SqlJournal
 
 PASSWORD = "secret-of-tests"
 """Of the ordinary role; no message may ever show it."""

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from memagent.core.answers import Filter, Hit
 from memagent.core.errors import EmbeddingError
 from memagent.protocols import IndexRow, Vector
-from memagent.search.arena import Arena
 from memagent.search.index import IndexView
 from memagent.search.scoring import Scoring, cosine_hits
-from memagent.search.segments import Doc, make_doc
+from memagent.search.segments import Arena, Doc, make_doc
 
 
 class ViewIndex:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from memagent.build import open_store
-from memagent.client.faults import ServiceError
+from memagent.client.http import ServiceError
 from memagent.config import AgentSettings, ServiceSettings
 from memagent.core.errors import InputError
 from memagent.memory.bank import system_clock

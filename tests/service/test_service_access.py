@@ -23,8 +23,8 @@ from service_kit import DATABASES, Served, place_on, serving
 from memagent.build import open_store
 from memagent.config import ServiceSettings, check_workers
 from memagent.core.errors import ConfigError
-from memagent.journal.database import DatabaseJournal
-from memagent.journal.postgres.backend import PostgresBackend
+from memagent.journal.open_database import DatabaseJournal
+from memagent.journal.postgres import PostgresBackend
 from memagent.service.serving import serve
 
 CALLS = calls(750)

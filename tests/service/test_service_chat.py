@@ -14,7 +14,7 @@ import pytest
 from service_kit import serving
 
 from memagent import AsyncClient, Client
-from memagent.client.faults import FAULTS, Problem, ServiceError, error_of, problem_of
+from memagent.client.http import FAULTS, Problem, ServiceError, error_of, problem_of
 from memagent.core import errors
 from memagent.core.errors import MemAgentError, MemoryNotFound, ModelTimeout
 from memagent.testing.models import FunctionModel, ScriptedModel

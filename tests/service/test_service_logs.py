@@ -20,8 +20,7 @@ from service_kit import serving
 from memagent.core.errors import ModelTimeout
 from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role, Usage
 from memagent.llm.wrappers import aclose_stream
-from memagent.service.metrics import Metrics
-from memagent.service.model_meter import MOST_MODELS, MeteredModel
+from memagent.service.metrics import MOST_MODELS, MeteredModel, Metrics
 from memagent.testing.chat_model_kit import check_chat_model
 from memagent.testing.models import FunctionModel
 

@@ -14,7 +14,7 @@ import pytest
 from places import ROOT
 from service_kit import serving
 
-from memagent.client.faults import FAULTS, HTTP_CODES
+from memagent.client.http import FAULTS, HTTP_CODES
 from memagent.config import ServiceSettings
 
 PAGE = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")

@@ -28,14 +28,19 @@ from memagent import Client
 from memagent.core.errors import ModelUnavailable, StoreError
 from memagent.core.exchange import ModelRequest, ModelResponse
 from memagent.core.records import Scope
-from memagent.journal.postgres.engine import connect
-from memagent.journal.postgres.journal import PostgresJournal
+from memagent.journal.postgres import PostgresJournal
+from memagent.journal.postgres_engine import connect
 from memagent.journal.rows import scope_digest, scope_key
 from memagent.memory.bank import system_clock
-from memagent.service.data.database import ServiceDatabase
+from memagent.service.data.database import (
+    KNOWN_REVISIONS,
+    REVISION,
+    VERSION_TABLE,
+    ServiceDatabase,
+    owner_digest,
+)
 from memagent.service.data.keys import KeyRing
 from memagent.service.data.leases import LeaseTable
-from memagent.service.data.tables import KNOWN_REVISIONS, REVISION, VERSION_TABLE, owner_digest
 from memagent.testing.models import FunctionModel
 
 pytest.importorskip("psycopg", reason="needs the postgres extra")

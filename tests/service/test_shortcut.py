@@ -14,7 +14,7 @@ from service_kit import Served, serving
 from memagent.client.wire import Hits
 from memagent.core.answers import Hit, Relevance
 from memagent.core.records import MemoryItem, TimeSpan
-from memagent.service.routes.responses import hits_response, record
+from memagent.service.routes.exchange import hits_response, record
 
 SHORT = {"Content-Type": "application/json"}
 LONG = {"Content-Type": "application/json; charset=utf-8"}

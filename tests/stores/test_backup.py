@@ -18,8 +18,7 @@ from memagent.core.errors import InputError, StoreError, StoreLocked
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
 from memagent.journal.proof.tips import NO_SEAL, Seal
-from memagent.journal.sqlite.copies import backup_store, restore_store, verify_store
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.sqlite import SqlJournal, backup_store, restore_store, verify_store
 
 ANN = Scope(user_id="ann")
 KEYED = Seal(key=b"a secret of the operator")

@@ -29,9 +29,9 @@ from memagent.core.crash_points import BANK_CRASH_POINTS, CRASH_POINTS
 from memagent.core.ops import Add
 from memagent.core.records import NodeKind
 from memagent.core.snapshot import Commit, Erased, JournalRow
-from memagent.embed.hashing import HashEmbedder
-from memagent.journal.database import DatabaseJournal
-from memagent.journal.postgres.engine import is_postgres_url
+from memagent.embed.static import HashEmbedder
+from memagent.journal.open_database import DatabaseJournal
+from memagent.journal.postgres_engine import is_postgres_url
 from memagent.memory.bank import MemoryBank
 from memagent.memory.transfer import import_bank
 from memagent.state.fold import EMPTY_STATE, BankState, apply

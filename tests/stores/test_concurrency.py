@@ -37,8 +37,8 @@ from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, SourceRef
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import Commit, JournalRow
-from memagent.embed.hashing import HashEmbedder
-from memagent.journal.database import DatabaseJournal
+from memagent.embed.static import HashEmbedder
+from memagent.journal.open_database import DatabaseJournal
 from memagent.memory.bank import MemoryBank
 from memagent.testing import FunctionModel
 

@@ -17,7 +17,7 @@ from postgres_kit import journal_at
 from memagent.core.errors import EmbeddingError, StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased, StatsDelta
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.sqlite import SqlJournal
 from memagent.protocols import EmbeddingCache, Vector
 
 ANN = Scope(user_id="ann")

@@ -26,8 +26,8 @@ from memagent.core.errors import (
 )
 from memagent.core.exchange import ModelRequest, ModelResponse, Role
 from memagent.core.records import Session, Turn
-from memagent.embed.hashing import HashEmbedder
-from memagent.journal.database import DatabaseJournal
+from memagent.embed.static import HashEmbedder
+from memagent.journal.open_database import DatabaseJournal
 from memagent.protocols import Matrix
 from memagent.testing.models import FunctionModel
 

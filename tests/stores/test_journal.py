@@ -32,11 +32,11 @@ from memagent.core.snapshot import (
     SessionStored,
     StatsDelta,
 )
-from memagent.journal.database import DatabaseJournal
 from memagent.journal.in_memory import MemoryJournal
+from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.proof.tips import TipBook
 from memagent.journal.rows import IdempotencyKeyUsed, StoredResponse
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.sqlite import SqlJournal
 
 ANN = Scope(user_id="ann")
 ITEM = MemoryItem(id="m", text="x")

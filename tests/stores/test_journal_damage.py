@@ -23,8 +23,8 @@ from journal_kit import every_kind, read_all
 from memagent.core.errors import StoreCorrupt, StoreError, StoreUnavailable
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored, StatsDelta
-from memagent.journal.revision import SCHEMA_REVISION, VERSION_TABLE
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.rows import SCHEMA_REVISION, VERSION_TABLE
+from memagent.journal.sqlite import SqlJournal
 
 ANN, BOB = Scope(user_id="ann"), Scope(user_id="bob")
 

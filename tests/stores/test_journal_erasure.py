@@ -20,7 +20,7 @@ from journal_kit import read_all
 
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.sqlite import SqlJournal
 
 SCAN = "import sys, pathlib; sys.stdout.buffer.write(b''.join(file.read_bytes() for file in pathlib.Path(sys.argv[1]).iterdir()))"
 
@@ -153,7 +153,7 @@ def scrub_asked(path: Path) -> bool:
 async def test_a_long_reader_delays_the_scrub_and_no_data_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memagent.journal.sqlite.engine._BUSY_S", 0.05)
+    monkeypatch.setattr("memagent.journal.sqlite_engine._BUSY_S", 0.05)
     monkeypatch.setattr("memagent.journal.committer._SCRUB_AGAIN_S", 0.05)
     ann, bob = Scope(user_id="ann"), Scope(user_id="bob")
 

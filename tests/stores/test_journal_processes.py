@@ -25,7 +25,7 @@ from places import ROOT
 from memagent.core.errors import StoreError, StoreLocked, StoreReadOnly
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased, StatsDelta
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.sqlite import SqlJournal
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 ANN = Scope(user_id="ann")
@@ -33,7 +33,7 @@ HOLD = """
 import asyncio, sys
 from memagent.core.records import Scope
 from memagent.core.snapshot import StatsDelta
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.sqlite import SqlJournal
 with SqlJournal(sys.argv[1]) as journal:
     print("open", flush=True)
     for expect, _ in enumerate(sys.stdin):

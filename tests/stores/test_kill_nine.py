@@ -24,9 +24,9 @@ from memagent import journal
 from memagent.core.crash_points import CRASH_POINTS
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased, JournalRow
-from memagent.journal.database import DatabaseJournal
-from memagent.journal.postgres.engine import connect, is_postgres_url
-from memagent.journal.revision import VERSION_TABLE
+from memagent.journal.open_database import DatabaseJournal
+from memagent.journal.postgres_engine import connect, is_postgres_url
+from memagent.journal.rows import VERSION_TABLE
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 CYCLES = int(os.environ.get("MEMAGENT_KILL_CYCLES", "20"))

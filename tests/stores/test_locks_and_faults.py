@@ -23,8 +23,8 @@ from memagent.core.errors import (
     StoreUnavailable,
 )
 from memagent.journal.file_lock import FileLock, process_lives
-from memagent.journal.sqlite.copies import backup_store
-from memagent.journal.sqlite.engine import (
+from memagent.journal.sqlite import backup_store
+from memagent.journal.sqlite_engine import (
     ReadPool,
     connect_for_reading,
     connect_for_writing,

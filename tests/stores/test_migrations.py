@@ -18,10 +18,10 @@ from places import ROOT
 
 from memagent.core.errors import StoreError
 from memagent.core.records import Scope
-from memagent.journal.revision import KNOWN_REVISIONS, SCHEMA_REVISION, TABLES, VERSION_TABLE
+from memagent.journal.backend import COLUMNS
+from memagent.journal.rows import KNOWN_REVISIONS, SCHEMA_REVISION, TABLES, VERSION_TABLE
 from memagent.journal.schema import SCRIPTS, statements_after
-from memagent.journal.sqlite.journal import SqlJournal
-from memagent.journal.statements import COLUMNS
+from memagent.journal.sqlite import SqlJournal
 
 ANN = Scope(user_id="ann")
 FIRST_RELEASE = {
@@ -148,7 +148,7 @@ def test_a_reader_does_not_migrate(tmp_path: Path) -> None:
 
 def test_neither_making_nor_opening_a_store_loads_sqlalchemy(tmp_path: Path) -> None:
     code = (
-        "import sys; from memagent.journal.sqlite.journal import SqlJournal\n"
+        "import sys; from memagent.journal.sqlite import SqlJournal\n"
         "for path in sys.argv[1:]: SqlJournal(path).close()\n"
         "print('sqlalchemy' in sys.modules)"
     )

@@ -27,7 +27,7 @@ from memagent.core.errors import MemAgentError, StoreCorrupt, StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import StatsDelta
 from memagent.journal.rows import first_chain, next_chain, payload_digest, scope_digest, scope_key
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.sqlite import SqlJournal
 from memagent.testing.journal_kit import read_all
 
 OLDER = Path(__file__).parent / "older"

@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 from checkpoint_kit import ANA, History
 
-from memagent.checkpoints.layered import LayeredMap
+from memagent.checkpoints.tables import LayeredMap
 from memagent.config import AgentSettings
 from memagent.core.answers import Query
 from memagent.core.errors import StoreCorrupt
 from memagent.core.records import Scope
 from memagent.core.snapshot import StatsDelta
 from memagent.journal.proof.tips import Seal
-from memagent.journal.sqlite.journal import SqlJournal, seal_store
+from memagent.journal.sqlite import SqlJournal, seal_store
 from memagent.open_store import OpenStore
 
 KEY = b"a key of this store, long enough"

@@ -33,10 +33,9 @@ from memagent.core.errors import (
 )
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
-from memagent.journal.postgres.engine import connect, without_password
-from memagent.journal.postgres.journal import PostgresJournal
-from memagent.journal.revision import SCHEMA_REVISION, VERSION_TABLE
-from memagent.journal.rows import scope_digest, scope_key
+from memagent.journal.postgres import PostgresJournal
+from memagent.journal.postgres_engine import connect, without_password
+from memagent.journal.rows import SCHEMA_REVISION, VERSION_TABLE, scope_digest, scope_key
 from memagent.journal.schema import SEEN
 from memagent.plugins import load
 

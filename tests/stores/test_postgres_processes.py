@@ -26,7 +26,7 @@ from memagent.core import crash_points
 from memagent.core.errors import StoreError, StoreUnavailable, VersionConflict
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
-from memagent.journal.postgres.journal import PostgresJournal
+from memagent.journal.postgres import PostgresJournal
 
 pytest.importorskip("psycopg", reason="needs the postgres extra")
 ANN = Scope(user_id="ann")

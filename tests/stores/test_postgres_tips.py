@@ -15,7 +15,7 @@ from postgres_kit import Postgres, in_schema
 from memagent.core.errors import ConfigError, InputError
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
-from memagent.journal.postgres.journal import PostgresJournal
+from memagent.journal.postgres import PostgresJournal
 from memagent.journal.proof.tips import NO_SEAL, Seal
 from memagent.journal.rows import scope_digest, scope_key
 

@@ -41,7 +41,7 @@ from memagent.core.ops import Add, Delete, OpBatch, Update
 from memagent.core.recipes import RECIPES
 from memagent.core.records import Fact, Scope, SourceRef
 from memagent.core.snapshot import Erased
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import IndexRow, Journal

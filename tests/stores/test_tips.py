@@ -18,8 +18,8 @@ from memagent.core.snapshot import Erased, SessionStored
 from memagent.journal.proof.audit import audit_erased
 from memagent.journal.proof.tips import NO_SEAL, Seal
 from memagent.journal.rows import first_chain, next_chain, scope_digest, scope_key
-from memagent.journal.sqlite.engine import connect_for_reading
-from memagent.journal.sqlite.journal import SqlJournal, seal_store
+from memagent.journal.sqlite import SqlJournal, seal_store
+from memagent.journal.sqlite_engine import connect_for_reading
 
 ANN, BOB = Scope(user_id="ann"), Scope(user_id="bob")
 KEY = b"a secret of the operator"

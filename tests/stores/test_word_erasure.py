@@ -12,9 +12,10 @@ import pytest
 from crash_child import CrashServer
 from erasure_workloads import KEPT, MARKERS, SCOPE, fill, needles, open_memory
 
-from memagent.journal.proof import file_scan, file_search
-from memagent.journal.proof.file_search import count_in_files, files_of
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.proof import audit as file_search
+from memagent.journal.proof import file_scan
+from memagent.journal.proof.audit import count_in_files, files_of
+from memagent.journal.sqlite import SqlJournal
 
 POINTS = (
     "redact.planned",

@@ -15,7 +15,7 @@ from browser_kit import WIDTHS, chromium, colour_behind, opened, overflow
 from command_line_kit import ROOT, SAMPLE
 
 from memagent import Agent
-from memagent.core.graph_document import GraphDocument, GraphEdge, GraphNode, GraphTurn, NodeState
+from memagent.core.answers import GraphDocument, GraphEdge, GraphNode, GraphTurn, NodeState
 from memagent.core.records import NodeKind, Relation, Scope
 from memagent.events.graph_files import graph_from_json
 from memagent.pages.graph_page import graph_page

@@ -18,7 +18,7 @@ from service_kit import Served, serving
 from ui_kit import SCHEMES, axe_faults, tab_on
 
 from memagent.service.app import create_app
-from memagent.service.routes.operations import API_PAGE
+from memagent.service.routes.memories import API_PAGE
 
 sys.path.append(str(ROOT / "scripts"))
 from api_page import PROBLEM, api_page, example_of

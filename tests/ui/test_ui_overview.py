@@ -12,8 +12,8 @@ from ui_pages import words
 from memagent.core.ops import Rejected, RejectReason
 from memagent.core.snapshot import Commit, Erased, JournalRow
 from memagent.pages.charts import Axes, column_chart, line_chart
-from memagent.pages.journal_figures import JournalFigures
-from memagent.pages.time_axis import moments, time_axes
+from memagent.pages.document import moments, time_axes
+from memagent.pages.journal_words import JournalFigures
 from memagent.service.ui import overview
 
 START = datetime(2024, 2, 28, 22, 30, tzinfo=UTC)

@@ -16,8 +16,8 @@ from ui_pages import send, token, words
 
 from memagent.core.ops import Add, Delete, Update
 from memagent.core.records import Fact, Scope, Session, Trust, Turn
-from memagent.embed.hashing import HashEmbedder
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.embed.static import HashEmbedder
+from memagent.journal.sqlite import SqlJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 

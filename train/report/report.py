@@ -16,14 +16,16 @@ from environments.rewards.metrics import ratio_interval
 from memagent.core.errors import ConfigError
 from memagent.pages.charts import Axes, Chart, column_chart, dot_chart, number, share
 from memagent.pages.document import figure_cells, figures, fold, report_page, section, table, tiles
-from memagent.pages.run_charts import (
+from memagent.pages.run_folders import (
+    Json,
+    Run,
     branch_chart,
     plain_chart,
+    read_run,
     reward_charts,
     update_charts,
     validation_charts,
 )
-from memagent.pages.run_folders import Json, Run, read_run
 from train.report.figures import PHASES, anchors, correlation, phases, rewards_by_session
 
 _TESTED = (

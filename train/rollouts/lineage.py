@@ -19,7 +19,7 @@ from typing import Literal
 from environments.records import Probe, ProbeScore
 from memagent.core.records import Session
 from memagent.core.reports import IngestReport
-from memagent.memory.chunking import split_session
+from memagent.memory.incoming import split_session
 from train.sampling.policy import Call
 
 CreditUnit = Literal["session", "chunk", "call"]

@@ -18,10 +18,8 @@ from typing import Final
 from memagent.core.ops import Add, OpLimits
 from memagent.core.records import Fact
 from memagent.core.trials import Trial
-from memagent.designs.base import Lesson, MemoryDesign, SlotContext
-from memagent.designs.parts.keeping import keep_helpful
-from memagent.designs.parts.lessons import KindRetriever, written_notes
-from memagent.designs.prompting import OnePrompt
+from memagent.designs.base import Lesson, MemoryDesign, OnePrompt, SlotContext
+from memagent.designs.parts.lessons import KindRetriever, keep_helpful, written_notes
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
 

@@ -16,8 +16,7 @@ from typing import Final
 
 from memagent.designs.base import MemoryDesign
 from memagent.designs.experience.exp_rag import DESIGN as EXP_RAG
-from memagent.designs.parts.keeping import Layers
-from memagent.designs.parts.lessons import KindRetriever
+from memagent.designs.parts.lessons import KindRetriever, Layers
 
 LAYERS: Final = Layers(
     caps={"case": 20, "task": 60, "longterm": 200}, below={"case": "task", "task": "longterm"}

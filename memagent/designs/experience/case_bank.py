@@ -16,8 +16,7 @@ from typing import Final
 
 from memagent.core.answers import Hit, Question
 from memagent.designs.base import MemoryDesign, SlotContext
-from memagent.designs.parts.case_scorer import CaseScorer
-from memagent.designs.parts.lessons import CaseLearner, KindRetriever
+from memagent.designs.parts.lessons import CaseLearner, CaseScorer, KindRetriever
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
 

@@ -15,10 +15,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from memagent.designs.base import MemoryDesign
-from memagent.designs.feedback import RunningValue
+from memagent.designs.base import MemoryDesign, RunningValue
 from memagent.designs.parts.lessons import CaseLearner
-from memagent.designs.parts.retrieval.valued import ValueRetriever
+from memagent.designs.parts.retrieval import ValueRetriever
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
 DESIGN: Final[MemoryDesign] = replace(

@@ -17,8 +17,13 @@ from typing import Final
 
 from memagent.designs.base import MemoryDesign
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
-from memagent.designs.parts.keeping import Layers
-from memagent.designs.parts.serving import KIND, CachedAnswerer, CachedRetriever, keep_answer
+from memagent.designs.parts.lessons import (
+    KIND,
+    CachedAnswerer,
+    CachedRetriever,
+    Layers,
+    keep_answer,
+)
 
 DESIGN: Final[MemoryDesign] = replace(
     MEMORY_R2,

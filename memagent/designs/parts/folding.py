@@ -2,21 +2,34 @@
 
 A design of this sort is a chooser and a prompt. The note that stands for the segments is
 the model's; a reply that cannot be read is an edit that was refused, with the reason.
+
+Whether a model's statement rests on what was said. Pure.
+
+A statement is grounded when it shares a word of content with the turns it cites, with
+the turn before one of them (an answer takes its words from the question), or with a day
+that these turns name. Names of speakers do not count. Examples in prompts carry names
+that nobody bears; a statement that repeats one is an echo of the prompt.
+
+The surprise: turns in another language than English share no words with an English note
+of them. Where they hold few of the commonest English words, only echoes are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
 
 from memagent.core.exchange import Role
+from memagent.core.records import Turn
 from memagent.core.trials import Edit
 from memagent.core.workspace import Workspace
-from memagent.designs.base import SlotContext
-from memagent.designs.prompting import OnePrompt, fence, load_prompt, quoted
-from memagent.replies.entries import MAX_FACT_CHARS, string_at
-from memagent.replies.json_answer import extract_json
+from memagent.designs.base import OnePrompt, SlotContext, fence, load_prompt, quoted
+from memagent.replies.entries import MAX_FACT_CHARS, extract_json, string_at
 from memagent.replies.tolerant_json import JsonValue
+from memagent.state.effects import tokenize
+from memagent.timex.resolve import MAX_TURN_TIMES, find_times
 
 Choose = Callable[[Workspace], tuple[int, ...]]
 """Returns the places of the segments to fold now; () for none."""
@@ -96,3 +109,76 @@ def trailing_steps(workspace: Workspace, least: int) -> tuple[int, ...]:
         begin -= 1
     places = tuple(range(begin, len(workspace.segments)))
     return places if len(places) >= least else ()
+
+
+_FEW_WORDS = 5
+_ENGLISH_SHARE = 0.2
+"""Least share of the commonest English words in English text."""
+_MAX_DAYS = 31
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """The turns of a conversation up to its end, in order, and their words."""
+
+    turns: Sequence[Turn]
+
+    @cached_property
+    def speakers(self) -> frozenset[str]:
+        """The words of the speakers' names."""
+        return frozenset(_terms({turn.speaker for turn in self.turns}))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words of all turns, and of the speakers' names."""
+        return self.speakers | _terms(turn.said for turn in self.turns)
+
+
+def echo_in(text: str, names: Iterable[str], dialogue: Dialogue) -> str | None:
+    """Return the name of a prompt's example that the text repeats and no turn says."""
+    terms = set(tokenize(text)) - dialogue.words
+    return next((name for name in names if not terms.isdisjoint(tokenize(name))), None)
+
+
+def shares_content(
+    text: str, cited: Sequence[Turn], dialogue: Dialogue, *, said_at: datetime | None
+) -> bool:
+    """Tell whether the text shares a word with the cited turns of the dialogue."""
+    if not _may_be_english(" ".join(turn.said for turn in cited)):
+        return True
+    said = "\n".join(turn.said for turn in _with_turn_before(cited, dialogue.turns))
+    content = set(tokenize(said))
+    told = set(tokenize(text)) - dialogue.speakers
+    return not told or not told.isdisjoint(content) or bool(told & _days(said, said_at))
+
+
+def _may_be_english(text: str) -> bool:
+    words = len(tokenize(text, keep_stop_words=True))
+    return words < _FEW_WORDS or words - len(tokenize(text)) >= _ENGLISH_SHARE * words
+
+
+def _terms(texts: Iterable[str]) -> set[str]:
+    return {term for text in texts for term in tokenize(text)}
+
+
+def _with_turn_before(cited: Sequence[Turn], around: Sequence[Turn]) -> list[Turn]:
+    ids = {turn.id for turn in cited}
+    follower = [*around[1:], None]
+    return [
+        turn
+        for turn, after in zip(around, follower, strict=True)
+        if turn.id in ids or (after is not None and after.id in ids)
+    ] or list(cited)
+
+
+def _days(said: str, said_at: datetime | None) -> set[str]:
+    """Return the terms that write out the days which a text names."""
+    terms: set[str] = set()
+    for mention in find_times(said, anchor=said_at, most=MAX_TURN_TIMES):
+        start, end = mention.span.start, mention.span.end
+        if start is None:
+            continue
+        days = 1 if end is None else min(_MAX_DAYS, max(1, (end - start).days))
+        for day in (start + timedelta(days=count) for count in range(days)):
+            terms |= set(tokenize(f"{day:%B} {day.year} {day.day}"))
+    return terms

@@ -17,11 +17,10 @@ from typing import Final
 from memagent.core.ops import Add, MemoryOp, ParseStatus, RejectReason, Update
 from memagent.core.records import Chunk, Fact
 from memagent.designs.base import Extractor, Manager, MemoryDesign, Proposal, Related, SlotContext
-from memagent.designs.parts.asking import UNREAD
-from memagent.designs.parts.rules.extractor import VerbatimExtractor
-from memagent.designs.parts.rules.manager import VerbatimManager
+from memagent.designs.parts.lines import UNREAD
+from memagent.designs.parts.rules.manager import VerbatimExtractor, VerbatimManager
 from memagent.designs.parts.rules.statements import context_reason
-from memagent.state.guard import Guard, PairHead
+from memagent.state.backing import Guard, PairHead
 
 BY_RULES: Final = "remembered by the rules, as the model's replies could not be read"
 """The reason of ops that stand in for a model's."""

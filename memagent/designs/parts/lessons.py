@@ -2,27 +2,56 @@
 
 A case or a note keeps its outcome as a tag, never in its text, so no search reads what
 a trial earned. All rest on the turns of the trial and have the lowest trust of these.
+
+Parts of designs that serve an answer which was given before, while its evidence stands.
+
+A learned scorer of cases: which words of a case go with which words of a task.
+
+A keeper of layers: each kind of memory has a cap, and what is over it moves on or goes.
+
+Parts of a design that keeps a dated log: all of it is shown, and a reflector condenses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
+from zlib import crc32
 
-from memagent.core.answers import Hit, Question
+import numpy as np
+import numpy.typing as npt
+
+from memagent.core.answers import Answer, Citation, Hit, Question
 from memagent.core.errors import InputError
 from memagent.core.exchange import Role
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Rejected, Update
-from memagent.core.records import Fact, MemoryItem
+from memagent.core.records import Fact, ItemStats, MemoryItem
 from memagent.core.trials import FAILED, SUCCEEDED, Trial
-from memagent.designs.base import Lesson, SlotContext
-from memagent.designs.parts.asking import TEXT, JsonCall, ask_for_json, list_schema
-from memagent.designs.parts.retrieval.hybrid import query_for
-from memagent.designs.prompting import OnePrompt, fence, load_prompt, quoted
+from memagent.designs.base import (
+    Answerer,
+    Lesson,
+    OnePrompt,
+    Prompt,
+    Retriever,
+    SlotContext,
+    fence,
+    load_prompt,
+    prompts_of,
+    quoted,
+)
+from memagent.designs.parts.lines import TEXT, JsonCall, ask_for_json, hit_line, list_schema
+from memagent.designs.parts.retrieval import query_for
+from memagent.memory.event_vectors import query_vectors
 from memagent.memory.facade import Memory
-from memagent.replies.notes import NoteDraft, parse_notes
-from memagent.replies.ops import parse_ops
+from memagent.replies.entries import MAX_FACT_CHARS, extract_json, ids_at, string_at
+from memagent.replies.ops import NoteDraft, parse_notes, parse_ops
+from memagent.state.backing import Words, backs_addition
+from memagent.state.effects import tokenize
+from memagent.state.validation import matches
+from memagent.timex.resolve import format_span
 
 NOTES: Final = list_schema(
     "notes",
@@ -159,3 +188,260 @@ def no_worse(
         return with_lesson >= without
 
     return accept
+
+
+KIND: Final = "cached"
+
+
+async def keep_answer(trial: Trial, ctx: SlotContext, /) -> Lesson:  # noqa: ARG001 - interface
+    """Return an ADD of the answer to a question that was reported as good."""
+    if trial.outcome is None or not trial.outcome.good or not trial.steps or not trial.credit:
+        return Lesson()
+    text = f"{trial.task}\n{trial.steps[-1].action}"[:1_900]
+    return Lesson(ops=(Add(fact=Fact(text=text, kind=KIND, source_turn_ids=trial.turn_ids)),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedRetriever:
+    """Finds the entry for the same question in other words; else what `inner` finds."""
+
+    inner: Retriever
+    least_cosine: float = 0.95
+
+    async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
+        """Return the one entry, or the inner retriever's hits without entries."""
+        entries = [item for item in active_of(ctx, KIND) if is_served(item, ctx)]
+        asked = [item.text.split("\n")[0] for item in entries]
+        vectors = await query_vectors(ctx.bank, [question.text, *asked] if asked else [])
+        own = vectors.get(question.text)
+        near = [float(vectors[text] @ own) for text in asked] if own is not None else []
+        best = max(range(len(near)), key=near.__getitem__, default=None)
+        if best is not None and near[best] >= self.least_cosine:
+            ctx.trail.notes.append("answered before; served from the cache")
+            return [Hit(id=entries[best].id, score=near[best], item=entries[best])]
+        return [hit for hit in await self.inner(question, ctx) if not _is_entry(hit)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedAnswerer:
+    """Answers with the entry that was found; else asks `inner`."""
+
+    inner: Answerer
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The prompts of the inner answerer."""
+        return prompts_of(self.inner)
+
+    async def __call__(
+        self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
+    ) -> Answer:
+        """Return the entry's answer, which cites the entry, or the inner answerer's."""
+        if not hits or not _is_entry(hits[0]):
+            return await self.inner(question, hits, ctx)
+        text = hits[0].text.split("\n", 1)[1]
+        return Answer(text=text, citations=(Citation(hit_id=hits[0].id, quote=text),))
+
+
+def is_served(item: MemoryItem, ctx: SlotContext) -> bool:
+    """Tell whether an entry is worth serving and its evidence stands as it was."""
+    state = ctx.bank.state
+    trial = state.trials.get(item.source_turn_ids[0].rsplit(":", 1)[0])
+    if trial is None or state.stats.get(item.id, ItemStats()).q_value < 0:
+        return False
+    now = [state.items.get(credit.id) for credit in trial.credit]
+    return all(
+        each is not None and each.active and each.version == credit.version
+        for each, credit in zip(now, trial.credit, strict=True)
+    )
+
+
+def _is_entry(hit: Hit) -> bool:
+    return hit.item is not None and hit.item.kind == KIND
+
+
+WIDTH: Final = 4_096
+
+
+class CaseScorer:
+    """A reranker fitted to the rewards of trials: pairs of words, logistic loss."""
+
+    id = "case-scorer/1"
+
+    def __init__(self, trials: Sequence[Trial], items: Mapping[str, MemoryItem]) -> None:
+        self.weights = np.zeros(WIDTH)
+        pairs = [
+            (_features(trial.task, items[credit.id].text), float(credit.reward > 0))
+            for trial in sorted(trials, key=lambda trial: trial.id)
+            for credit in trial.credit
+            if credit.id in items
+        ]
+        for _ in range(10):
+            for (places, counts), good in pairs:
+                chance = 1 / (1 + np.exp(-(self.weights[places] @ counts)))
+                self.weights[places] += counts * (0.5 * (good - chance) / max(counts.sum(), 1.0))
+
+    async def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        """Return the learned log odds that each text helps with the query."""
+        found = (_features(query, text) for text in texts)
+        return [float(self.weights[places] @ counts) for places, counts in found]
+
+
+@lru_cache(maxsize=4_096)
+def _features(task: str, case: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return the places of pairs of a word of the task and one of the case, with counts."""
+    words = sorted(set(tokenize(case)))
+    pairs = ((a, b) for a in sorted(set(tokenize(task))) for b in words)
+    hashed = [crc32(f"{a}\x1f{b}".encode()) % WIDTH for a, b in pairs]
+    places, counts = np.unique(np.array(hashed, dtype=np.int64), return_counts=True)
+    return places, counts.astype(np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layers:
+    """Keeps each kind within its cap, in the order in which the caps are named.
+
+    What is worth least, then used least, then oldest, moves to the kind that `below`
+    names, where it may push others on; without one it is deleted.
+    """
+
+    caps: Mapping[str, int]
+    below: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    async def __call__(self, budget: int | None, ctx: SlotContext, /) -> Sequence[MemoryOp]:
+        """Return the ops, one an item; a budget cuts every cap to its share of it."""
+        kinds: dict[str, list[MemoryItem]] = defaultdict(list)
+        for item in ctx.bank.state.active():
+            kinds[item.kind].append(item)
+        ends: dict[str, str | None] = {}
+        for kind, cap in self._shares(budget).items():
+            items = sorted(kinds[kind], key=lambda item: _worth(item, ctx))
+            for item in items[: max(len(items) - cap, 0)]:
+                ends[item.id] = self.below.get(kind)
+                if (lower := ends[item.id]) is not None:
+                    kinds[lower].append(item)
+        state = ctx.bank.state.items
+        return [_op(state[item_id], kind) for item_id, kind in ends.items()]
+
+    def _shares(self, budget: int | None) -> Mapping[str, int]:
+        total = sum(self.caps.values())
+        if budget is None or budget >= total:
+            return self.caps
+        return {kind: budget * cap // total for kind, cap in self.caps.items()}
+
+
+def _op(item: MemoryItem, kind: str | None) -> MemoryOp:
+    if kind is None:
+        return Delete(id=item.id, version=item.version, reason="over the cap of its kind")
+    return Update(id=item.id, text=item.text, kind=kind, source_turn_ids=item.source_turn_ids)
+
+
+def _worth(item: MemoryItem, ctx: SlotContext) -> tuple[float, int, float, str]:
+    stats = ctx.bank.state.stats.get(item.id, ItemStats())
+    said = item.said_at.timestamp() if item.said_at else 0.0
+    return stats.q_value, stats.uses, said, item.id
+
+
+async def keep_helpful(budget: int | None, ctx: SlotContext, /) -> Sequence[MemoryOp]:  # noqa: ARG001 - interface
+    """Delete bullets of a playbook that were tagged harmful more often than helpful."""
+    stats = ctx.bank.state.stats
+    balance = {
+        item.id: stats.get(item.id, ItemStats()).counters.get("tagged_helpful", 0.0)
+        - stats.get(item.id, ItemStats()).counters.get("tagged_harmful", 0.0)
+        for item in ctx.bank.state.active()
+        if item.kind == "bullet"
+    }
+    return [Delete(id=item_id) for item_id, worth in sorted(balance.items()) if worth < 0]
+
+
+async def whole_log(question: Question, ctx: SlotContext, /) -> list[Hit]:
+    """Return every entry in order of time, whatever the question and its k."""
+    expired, where = ctx.bank.expired, question.where
+    log = [item for item in entries(ctx) if item.id not in expired and matches(item, where)]
+    return [Hit(id=item.id, score=1.0, item=item) for item in log]
+
+
+def entries(ctx: SlotContext) -> list[MemoryItem]:
+    """Return the log in the order in which its turns were said, so that it grows at its end."""
+    turns = ctx.bank.state.turns
+
+    def place(item: MemoryItem) -> tuple[float, tuple[str, int]]:
+        heard = [turns[turn] for turn in item.source_turn_ids if turn in turns]
+        return item.said_at.timestamp() if item.said_at else 0.0, min(heard, default=("", 0))
+
+    return sorted(ctx.bank.state.active(), key=place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogReflector(OnePrompt):
+    """Condenses the older half of the log with one call, when it is too long."""
+
+    prompt: str = "condense"
+    share: float = 0.2
+    """Most words of the log, as a share of the dialogue's."""
+
+    async def __call__(self, budget: int | None, ctx: SlotContext, /) -> Sequence[MemoryOp]:
+        """Return an update for each new entry, and deletions of what it stands for.
+
+        A prompt shows entries of one trust only. A reply that can be read in two ways,
+        or is cut off, changes nothing; nor does an entry that the joined ones do not back.
+        """
+        log, sessions = entries(ctx), ctx.bank.state.sessions.values()
+        heard = words(turn.said for session in sessions for turn in session.turns)
+        fits = words(item.text for item in log) <= self.share * heard
+        if len(log) < 2 or (fits and (budget is None or len(log) <= budget)):
+            return ()
+        older = log[: (len(log) + 1) // 2]
+        levels = sorted({item.trust for item in older}, key=lambda level: level.rank)
+        ops: list[MemoryOp] = []
+        for level in levels:
+            ops += await self._condensed([item for item in older if item.trust is level], ctx)
+        return ops
+
+    async def _condensed(self, shown: Sequence[MemoryItem], ctx: SlotContext) -> list[MemoryOp]:
+        if len(shown) < 2:
+            return []
+        older = {item.id: item for item in shown}
+        prompt = load_prompt(self.prompt)
+        lines = (hit_line(Hit(id=item.id, score=1.0, item=item)) for item in shown)
+        reply = await ctx.call(
+            Role.MANAGER, prompt.messages(log=fence("log", lines)), prompt_digest=prompt.digest
+        )
+        ops: list[MemoryOp] = []
+        for text, named in condensed(reply.text):
+            joined = [older.pop(name) for name in dict.fromkeys(named) if name in older]
+            if joined and backs_addition(Words(tuple(_told(joined))), text, suspect=()):
+                turn_ids = tuple(dict.fromkeys(t for item in joined for t in item.source_turn_ids))
+                ops.append(Update(id=joined[0].id, text=text, source_turn_ids=turn_ids))
+                ops += [Delete(id=item.id, source_turn_ids=turn_ids) for item in joined[1:]]
+        return ops
+
+
+def _told(items: Iterable[MemoryItem]) -> Iterator[str]:
+    """Yield what entries say: their words, speakers and days."""
+    for item in items:
+        day = f" {item.said_at:%d %B %Y} {item.said_at.day}" if item.said_at else ""
+        span = f" {format_span(item.valid)}" if item.valid else ""
+        yield f"{item.speaker or ''} {item.subject or ''}: {item.text}{day}{span}"
+
+
+def words(texts: Iterable[str]) -> int:
+    """Count the words of texts."""
+    return sum(len(tokenize(text, keep_stop_words=True)) for text in texts)
+
+
+def condensed(text: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Read the new entries of a reply, each with the ids it stands for.
+
+    Return [] when it is unreadable, ambiguous or cut off.
+    """
+    found = extract_json(text)
+    value = found.value if found.clear else None
+    listed = value.get("log") if isinstance(value, dict) else value
+    drafts = listed if isinstance(listed, list) else []
+    read = [
+        (string_at(entry, "text") or "", ids_at(entry, ("from",)))
+        for entry in drafts
+        if isinstance(entry, dict)
+    ]
+    return [(said.strip()[:MAX_FACT_CHARS], ids) for said, ids in read if said.strip()]

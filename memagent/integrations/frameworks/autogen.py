@@ -14,7 +14,7 @@ from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Hit
 from memagent.core.errors import InputError, MissingExtra
 from memagent.core.records import Trust
-from memagent.integrations import conversation
+from memagent.integrations import access as conversation
 from memagent.integrations.access import Access
 
 try:

@@ -24,7 +24,7 @@ from memagent.core.answers import Hit
 from memagent.core.errors import MissingExtra
 from memagent.core.ops import Add, OpBatch, Update
 from memagent.core.records import Fact, MemoryItem, SourceRef, Trust
-from memagent.integrations import conversation
+from memagent.integrations import access as conversation
 from memagent.integrations.access import Access
 
 try:

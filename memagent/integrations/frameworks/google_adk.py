@@ -17,8 +17,8 @@ from memagent.async_agent import AsyncAgent
 from memagent.build import Store
 from memagent.core.errors import MissingExtra
 from memagent.core.records import Scope, Trust
-from memagent.integrations import conversation
-from memagent.integrations.conversation import Message
+from memagent.integrations import access as conversation
+from memagent.integrations.access import Message
 
 try:
     from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse

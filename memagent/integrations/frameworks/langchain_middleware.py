@@ -19,7 +19,7 @@ from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MissingExtra
 from memagent.core.records import Trust
-from memagent.integrations import conversation
+from memagent.integrations import access as conversation
 from memagent.integrations.access import Access
 from memagent.integrations.frameworks.langgraph_nodes import last_question, spoken
 

@@ -20,9 +20,8 @@ from memagent.core.answers import Question
 from memagent.core.errors import InputError, fault_in
 from memagent.core.records import Trust
 from memagent.experience import Recall
-from memagent.integrations import conversation
-from memagent.integrations.access import Access
-from memagent.integrations.conversation import Message
+from memagent.integrations import access as conversation
+from memagent.integrations.access import Access, Message
 from memagent.memory.incoming import as_question, as_session
 
 Node = Runnable[Any, dict[str, Any]]

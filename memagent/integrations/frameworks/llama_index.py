@@ -15,9 +15,8 @@ from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MissingExtra
 from memagent.core.records import Trust
-from memagent.integrations import conversation
-from memagent.integrations.access import Access
-from memagent.integrations.conversation import Message
+from memagent.integrations import access as conversation
+from memagent.integrations.access import Access, Message
 
 try:
     from llama_index.core.base.llms.types import ChatMessage

@@ -19,9 +19,8 @@ from langgraph.store.base import PutOp, SearchOp
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MissingExtra
-from memagent.integrations import conversation
-from memagent.integrations.access import Access
-from memagent.integrations.conversation import Message
+from memagent.integrations import access as conversation
+from memagent.integrations.access import Access, Message
 from memagent.integrations.frameworks.tools import memory_functions
 from memagent.integrations.langgraph_store import MemoryStore
 

@@ -15,7 +15,7 @@ from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import MemAgentError, MissingExtra
 from memagent.core.records import Trust
-from memagent.integrations import conversation
+from memagent.integrations import access as conversation
 from memagent.integrations.access import Access
 from memagent.integrations.frameworks.tools import Function, memory_functions
 

@@ -13,6 +13,11 @@ after the commit.
 
 Whoever can put back an older store together with its older tips is not found out: keep
 the file where they cannot write.
+
+Payloads that were rewritten because words in them were erased.
+
+A header keeps the digest of the first payload, so the chain stays whole. The digest of
+the new one stands in a later `Redacted` entry, whose own digest is in the chain.
 """
 
 from __future__ import annotations
@@ -25,9 +30,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pydantic_core import ValidationError
+
 from memagent.core.errors import ConfigError, StoreCorrupt, StoreReadOnly
-from memagent.journal.backend import Tip
-from memagent.journal.rows import ScopeKey, scope_digest
+from memagent.core.snapshot import Redacted
+from memagent.journal.backend import SELECT_REDACTIONS, ReadConnection, Tip
+from memagent.journal.rows import ScopeKey, decode_entry, payload_digest, scope_digest
 
 _PLAIN: Final = b"memagent-tips/1 plain\n\n"
 _SIGNED: Final = b"memagent-tips/1 keyed\n\n"
@@ -323,3 +331,28 @@ def read_key(path: Path) -> bytes:
     if len(key) < 16:
         raise ConfigError(f"the key of the store at {path} has {len(key)} bytes; give 16 at least")
     return key
+
+
+class Redactions:
+    """The digests of a scope's rewritten payloads, read when one is first asked for."""
+
+    def __init__(self, connection: ReadConnection, digest: str) -> None:
+        self._connection, self._scope = connection, digest
+        self._digests: dict[int, bytes] | None = None
+
+    def digest(self, seq: int) -> bytes | None:
+        """Return the digest of the last rewritten payload of a row; None if there is none."""
+        if self._digests is None:
+            self._digests = self._read()
+        return self._digests.get(seq)
+
+    def _read(self) -> dict[int, bytes]:
+        digests: dict[int, bytes] = {}
+        for body, salt, digest in self._connection.execute(SELECT_REDACTIONS, (self._scope,)):
+            try:
+                entry = decode_entry(body) if payload_digest(salt, body) == digest else None
+            except (ValidationError, TypeError):
+                entry = None
+            if isinstance(entry, Redacted):
+                digests |= {seq: bytes.fromhex(text) for seq, text in entry.rewritten}
+        return digests

@@ -10,11 +10,13 @@ from memagent.core.snapshot import Commit
 from memagent.memory.bank import MemoryBank
 
 if TYPE_CHECKING:
-    from memagent.memory.care import erasure, quarantine, sources
+    from memagent.memory.care import redaction as erasure
+    from memagent.memory.care import undo as quarantine
+    from memagent.memory.care import undo as sources
 else:
-    erasure = Later("memagent.memory.care.erasure")
-    quarantine = Later("memagent.memory.care.quarantine")
-    sources = Later("memagent.memory.care.sources")
+    erasure = Later("memagent.memory.care.redaction")
+    quarantine = Later("memagent.memory.care.undo")
+    sources = Later("memagent.memory.care.undo")
 
 
 class CareVerbs:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from memagent.client.faults import ServiceError
+from memagent.client.http import ServiceError
 from memagent.core.errors import StoreUnavailable
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, JournalRow
@@ -39,8 +39,8 @@ from memagent.service.data.response_cache import (
 from memagent.service.metrics import Metrics
 
 if TYPE_CHECKING:
-    from memagent.journal.database import DatabaseJournal
     from memagent.journal.in_memory import MemoryJournal
+    from memagent.journal.open_database import DatabaseJournal
 
 MAX_KEY_CHARS: Final = 255
 

@@ -4,6 +4,15 @@ A job is a durable row before it is acknowledged, and so are the turns it is abo
 restart finds both and goes on with the first chunk that is not done. A model that fails
 costs a try, never a turn. A worker holds a lease on the job it runs and on the memory
 that the job is about; jobs of a dead worker are found by the others.
+
+The three kinds of jobs: remember a session, export a user's memories, erase them.
+
+Only one job works on a memory at a time, in whichever worker, so a user's sessions are
+remembered in the order they came. The surprise: an export writes no file. Its job tells
+where in the journal each file ends and what it weighs; `exports` makes the file of the
+journal when it is fetched.
+
+Running one job to its end: its lease, its tries, and the pauses between them.
 """
 
 from __future__ import annotations
@@ -12,23 +21,292 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from memagent.client.faults import ServiceError
+from memagent.client.http import FAULTS, ServiceError
 from memagent.client.wire import Job, JobKind, JobState
 from memagent.core.errors import InputError, MemAgentError
+from memagent.core.long_work import aside
 from memagent.core.records import Scope, Session, content_id
 from memagent.core.reports import IngestReport
+from memagent.journal.open_database import DatabaseJournal
+from memagent.journal.rows import scope_digest, scope_key, system_clock
+from memagent.memory.care.redaction import needles_of_all, searched
+from memagent.memory.facade import Memory
 from memagent.service.banks import Banks
-from memagent.service.data.idempotency import PENDING
-from memagent.service.data.job_runner import FIRST_PAUSE_S, JobRunner, error_code
-from memagent.service.data.job_table import CANCELLED, JobTable
-from memagent.service.data.job_work import JobFailed, JobWork, counts_of
-from memagent.service.data.leases import Leases, job_place
-from memagent.tracing import trace_context
+from memagent.service.data import exports
+from memagent.service.data.idempotency import PENDING, IdempotentJournal
+from memagent.service.data.leases import CANCELLED, JobTable, Leases, job_place
+from memagent.service.data.response_cache import ResponseCache, SharedResponseCache
+from memagent.service.metrics import Metrics, job_line
+from memagent.tracing import span, trace_context
+
+_FIRST_WAIT_S: Final = 0.05
+_LONGEST_WAIT_S: Final = 1.0
+
+
+class JobFailed(Exception):
+    """A try of a job that failed, with the error code for the caller."""
+
+    def __init__(self, code: str, *, retryable: bool) -> None:
+        super().__init__(code)
+        self.code, self.retryable = code, retryable
+
+
+class JobWork:
+    """Does the work of jobs. Used from one event loop."""
+
+    def __init__(
+        self,
+        table: JobTable,
+        leases: Leases,
+        banks: Banks,
+        journal: IdempotentJournal,
+        responses: ResponseCache | SharedResponseCache,
+        *,
+        side_by_side: int,
+    ) -> None:
+        """Remember at most `side_by_side` sessions at a time."""
+        self._table, self._leases, self._banks = table, leases, banks
+        self._journal, self._responses = journal, responses
+        self._slots = asyncio.Semaphore(side_by_side)
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def run(self, job: Job, scope: Scope, attempts: int) -> dict[str, Any]:
+        """Do a job and return its result; raise what made it fail."""
+        if job.kind is JobKind.INGEST:
+            async with self._exclusive(scope, job), self._slots:
+                await self._running(job, attempts)
+                report = await self._remember(job, scope)
+            if report.failed_chunks:
+                raise JobFailed("model_error", retryable=True)
+            return counts_of(report)
+        await self._running(job, attempts)
+        return await (
+            self._export(scope) if job.kind is JobKind.EXPORT else self._erase(job, scope)
+        )
+
+    async def remember(self, job: Job, scope: Scope) -> IngestReport:
+        """Remember the job's session at once, beside the jobs in the background.
+
+        Raises `JobFailed` when it is not stored.
+        """
+        async with self._exclusive(scope, job):
+            return await self._remember(job, scope)
+
+    async def export_file(self, job: Job, number: int) -> tuple[int, AsyncGenerator[bytes]] | None:
+        """Return one file of an export as (bytes, content).
+
+        None when there is no file of that number, or when it was erased since.
+        """
+        files: list[dict[str, Any]] = (
+            (job.result or {}).get("files", []) if job.kind is JobKind.EXPORT else []
+        )
+        file = next((file for file in files if file["number"] == number), None)
+        content = await exports.open_file(self._banks, file) if file is not None else None
+        return None if file is None or content is None else (file["bytes"], content)
+
+    async def _running(self, job: Job, attempts: int) -> None:
+        await asyncio.to_thread(self._table.move, job.id, JobState.RUNNING, attempts=attempts)
+
+    async def _remember(self, job: Job, scope: Scope) -> IngestReport:
+        with self._banks.agent(scope) as agent:
+            session = (await agent.bank.sync()).sessions.get(job.session_id or "")
+            if session is None:
+                # Erased since; or the worker that accepted it died before it stored it,
+                # and a repetition is about to.
+                raise JobFailed("not_found", retryable=True)
+            return await agent.remember(session, on_error="keep")
+
+    @asynccontextmanager
+    async def _exclusive(self, scope: Scope, job: Job | None = None) -> AsyncGenerator[None]:
+        """Work on a memory alone, in this worker and among all.
+
+        A job that remembers waits until earlier ones have had their first try.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        place, pause = f"memory/{scope_digest(scope_key(scope))}", _FIRST_WAIT_S
+        while True:
+            async with self._locks[scope.key]:
+                if not await self._must_wait(job) and await self._leases.acquire(
+                    place, lost=task.cancel
+                ):
+                    try:
+                        yield
+                    finally:
+                        await self._leases.release(place)
+                    return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_WAIT_S)
+
+    async def _must_wait(self, job: Job | None) -> bool:
+        """Tell whether an earlier job goes first.
+
+        The lock of one worker does not order the jobs of several. A job that was tried
+        before waits for nobody.
+        """
+        if job is None or not self._leases.table.shared:
+            return False
+        return await asyncio.to_thread(self._table.has_earlier, job.id)
+
+    async def forget(self, scope: Scope, *, session_id: str | None = None) -> None:
+        """Drop stored responses of a memory's user, and the jobs that name a session."""
+        await self._responses.forget(scope.user_id)
+        if session_id is not None:
+            await asyncio.to_thread(self._table.forget_session, scope, session_id)
+        await asyncio.to_thread(self._table.scrub)
+
+    # -- data rights -------------------------------------------------------------------
+
+    async def _for_each(
+        self,
+        chosen: Callable[[Scope], bool],
+        work: Callable[[Scope, Memory, int], Awaitable[None]],
+    ) -> None:
+        """Do something with some memories, in turn, while no job remembers in them."""
+        scopes = [scope for scope in await self._journal.scopes() if chosen(scope)]
+        for number, scope in enumerate(scopes, 1):
+            async with self._exclusive(scope):
+                with self._banks.agent(scope) as agent:
+                    await work(scope, agent.memory, number)
+
+    async def _export(self, scope: Scope) -> dict[str, Any]:
+        files: list[dict[str, Any]] = []
+
+        async def describe(_: Scope, memory: Memory, number: int) -> None:
+            files.append(await exports.describe_file(memory.bank, number))
+
+        await self._for_each(lambda other: other.user_id == scope.user_id, describe)
+        return {"user_id": scope.user_id, "files": files}
+
+    async def _erase(self, job: Job, scope: Scope) -> dict[str, Any]:
+        user_id, began = scope.user_id, system_clock()
+        receipt: list[dict[str, Any]] = []
+        needles: set[bytes] = set()
+
+        async def erase(erased: Scope, memory: Memory, _: int) -> None:
+            state = await memory.bank.sync()
+            counts = {"items": len(state.items), "sessions": len(state.sessions)}
+            needles.update(await aside(needles_of_all, memory.bank))
+            await memory.reset(user_id=user_id)
+            through = {"erased_through": memory.bank.state.seq}
+            receipt.append({**erased.model_dump(), **counts, **through})
+
+        if job.kind is JobKind.RESET:
+            await self._for_each(lambda other: other == scope, erase)
+        else:
+            await self._for_each(lambda other: other.user_id == user_id, erase)
+            await asyncio.to_thread(self._table.forget_user, user_id, before=began, keep_job=job.id)
+            await asyncio.to_thread(self._table.scrub)
+        await self._responses.forget(user_id)
+        inner = self._journal.inner
+        places, unproven = await asyncio.to_thread(searched, inner, sorted(needles))
+        return {
+            "user_id": user_id,
+            "memories": receipt,
+            "at": system_clock().isoformat(),
+            "scrubbed": not (isinstance(inner, DatabaseJournal) and inner.scrub_due),
+            "needles": len(needles),
+            "places": [place.model_dump() for place in places],
+            "unproven": unproven,
+        }
+
+
+def counts_of(report: IngestReport) -> dict[str, Any]:
+    """Return the result of a job that remembered a session."""
+    return {
+        "stored_turns": report.stored_turns,
+        "chunks": len(report.chunks),
+        "ops": report.op_counts,
+        "skipped": report.skipped,
+    }
+
 
 _log = logging.getLogger(__name__)
+FIRST_PAUSE_S: Final = 0.5
+"""Seconds before the second try of a job; every further pause is twice as long."""
+_LONGEST_PAUSE_S: Final = 60.0
+
+
+class JobRunner:
+    """Runs single jobs. Used from one event loop."""
+
+    def __init__(
+        self, work: JobWork, table: JobTable, leases: Leases, metrics: Metrics, *, attempts: int
+    ) -> None:
+        """Give a job up after so many `attempts`."""
+        self._work, self._table, self._leases = work, table, leases
+        self._metrics, self._attempts = metrics, attempts
+        # Set when the service stops: no job is tried again then.
+        self.stopping = False
+
+    async def run(self, job: Job, scope: Scope, *, pause_s: float) -> None:
+        """Run a job after a pause, unless another worker holds it or has finished it."""
+        await asyncio.sleep(pause_s)
+        task = asyncio.current_task()
+        assert task is not None
+        if not await self._leases.acquire(job_place(job.id), lost=task.cancel):
+            return
+        try:
+            stored = await asyncio.to_thread(self._table.find, job.id)
+            if stored is not None and stored[0].state in (JobState.QUEUED, JobState.RUNNING):
+                await self._try_until_done(stored[0], scope)
+        finally:
+            await self._leases.release(job_place(job.id))
+
+    async def _try_until_done(self, job: Job, scope: Scope) -> None:
+        attempts, pause = job.attempts, FIRST_PAUSE_S
+        while True:
+            attempts += 1
+            try:
+                result = await self._try(job, scope, attempts)
+                await self._move(job, JobState.DONE, attempts, result=result)
+                self._metrics.count("jobs_done")
+                return
+            except JobFailed as exc:
+                code, retryable = exc.code, exc.retryable
+            except MemAgentError as exc:
+                code, retryable = error_code(exc), exc.retryable
+            except Exception as exc:
+                _log.error("job %s (%s) failed: %s", job.id, job.kind.value, type(exc).__name__)
+                code, retryable = "internal_error", False
+            if not retryable or attempts >= self._attempts:
+                self._metrics.count("jobs_failed")
+                await self._move(job, JobState.FAILED, attempts, error=code)
+                return
+            self._metrics.count("jobs_retried")
+            await self._move(job, JobState.QUEUED, attempts, error=code)
+            if self.stopping:
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _try(self, job: Job, scope: Scope, attempts: int) -> dict[str, Any]:
+        with (
+            span("memagent.job") as job_span,
+            job_line(job.id, job.kind.value, attempts) as line,
+        ):
+            if job_span.recording:
+                names = {"memagent.job.kind": job.kind.value, "memagent.job.attempt": attempts}
+                job_span.put(names)
+            result = await self._work.run(job, scope, attempts)
+            if job.kind is JobKind.INGEST:
+                line.update(result)
+            return result
+
+    async def _move(self, job: Job, state: JobState, attempts: int, **more: Any) -> None:
+        await asyncio.to_thread(self._table.move, job.id, state, attempts=attempts, **more)
+
+
+def error_code(error: MemAgentError) -> str:
+    """Return the code under which an error is reported to callers."""
+    return next(fault.code for fault in FAULTS if isinstance(error, fault.kind))
+
+
 # Seconds between two looks for jobs that another worker left.
 _LOOK_S: Final = 1.0
 # Seconds after which a job that was accepted and not started is started all the same.

@@ -21,8 +21,7 @@ from typing import Final
 
 from memagent.core.errors import InputError, MemAgentError, StoreUnavailable
 from memagent.journal.rows import from_microseconds, to_microseconds
-from memagent.service.data.database import ServiceDatabase
-from memagent.service.data.tables import keys
+from memagent.service.data.database import ServiceDatabase, keys
 
 SCOPES: Final = ("memory:read", "memory:write", "memory:delete", "chat", "admin")
 """The scopes of keys; `admin` reads metrics. A key that is bound to no user names any."""

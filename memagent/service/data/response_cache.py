@@ -18,8 +18,7 @@ from starlette.responses import Response
 from memagent.core.records import Record, Scope
 from memagent.journal.backend import WHOLE_STORE
 from memagent.journal.rows import scope_digest, scope_key
-from memagent.service.data.database import ServiceDatabase
-from memagent.service.data.tables import owner_digest
+from memagent.service.data.database import ServiceDatabase, owner_digest
 
 _MOST_RESPONSES: Final = 10_000
 _MOST_BYTES: Final = 64 * 1024 * 1024

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from memagent.client.faults import ServiceError
+from memagent.client.http import ServiceError
 from memagent.core.exchange import Delta, Message, ModelRequest, ModelResponse, Role, Usage
 from memagent.llm.wrappers import ModelWrapper, name_of, stream_of, takes_options
 from memagent.protocols import ChatModel

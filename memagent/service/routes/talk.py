@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from memagent.client.faults import ServiceError
+from memagent.client.http import ServiceError
 from memagent.client.wire import (
     MAX_PAGE,
     ChatRequest,
@@ -29,15 +29,15 @@ from memagent.memory.bank import system_clock
 from memagent.service.access import Call, may
 from memagent.service.hosting import Service
 from memagent.service.routes import exchange
-from memagent.service.routes.exchange import Said
-from memagent.service.routes.memories import Reader, Writer
-from memagent.service.routes.responses import (
+from memagent.service.routes.exchange import (
     EVENTS,
     PageRequest,
+    Said,
     openapi_responses,
     page_of,
     record,
 )
+from memagent.service.routes.memories import Reader, Writer
 
 router = APIRouter(tags=["talking"])
 Talker = Annotated[Call, Depends(may("chat", "memory:write"))]

@@ -1,9 +1,15 @@
-"""Data rights: export everything of a user, erase it, and import an export."""
+"""Data rights: export everything of a user, erase it, and import an export.
+
+Trials: recall memories for a task, report what came of it, tidy the memory.
+
+The care of a memory: review of changes kept aside, traces of a source, erasure.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import uuid
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,14 +18,36 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from memagent.client.faults import ServiceError
-from memagent.client.wire import MAX_PAGE, Job, JobKind, UserPage
+from memagent.client.http import ServiceError
+from memagent.client.wire import (
+    MAX_PAGE,
+    Job,
+    JobKind,
+    NewTrial,
+    QuarantineList,
+    TakenBack,
+    Tidied,
+    TidyRequest,
+    TouchedList,
+    TrialOutcome,
+    TrialPage,
+    UserPage,
+)
+from memagent.core.answers import Question
 from memagent.core.errors import InputError
-from memagent.core.records import Scope, Trust
+from memagent.core.ops import Delete
+from memagent.core.records import Id, Record, Scope, Trust
+from memagent.core.reports import ErasureReceipt, SourceFilter
+from memagent.core.snapshot import Commit
+from memagent.core.trials import Trial
+from memagent.experience import Learned, Recall
+from memagent.memory.facade import Memory
+from memagent.memory.reporting import get_trial, newest_trials
 from memagent.memory.transfer import ExportReport, import_bank
-from memagent.service.access import Call, caller_of, may_for_user, service_of
+from memagent.service.access import Call, caller_of, may, may_for_user, service_of
 from memagent.service.data.keys import LOCAL_USER
-from memagent.service.routes.responses import PageRequest, openapi_responses, page_of, record
+from memagent.service.routes.exchange import PageRequest, openapi_responses, page_of, record
+from memagent.service.routes.memories import Deleter, Reader, Writer
 
 router = APIRouter(tags=["users"])
 _NDJSON = {
@@ -125,3 +153,201 @@ async def import_(call: Annotated[Call, Depends(may_for_user("memory:write"))]) 
         return record(report.model_copy(update={"path": ""}))
 
     return await call.once(work, keep=lambda _: None)
+
+
+trials_router = APIRouter(tags=["trials"])
+
+
+@trials_router.post(
+    "/v1/trials", status_code=201, responses=openapi_responses(Recall, 201, "The trial, with hits")
+)
+async def start_trial(body: NewTrial, call: Writer) -> Response:
+    """Recall memories for a task and start a trial with what was shown."""
+
+    async def work() -> Response:
+        with call.agent() as agent:
+            question = Question(text=body.task, k=body.k, recipe=body.recipe)
+            return record(await agent.recall(question), 201)
+
+    return await call.once(work)
+
+
+@trials_router.get(
+    "/v1/trials", responses=openapi_responses(TrialPage, description="A page of trials")
+)
+async def list_trials(
+    call: Reader,
+    cursor: Annotated[str | None, Query(max_length=2_000)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+) -> Response:
+    """List trials, newest first."""
+    items, further = page_of(
+        call,
+        await trials_of(call),
+        PageRequest("trials", cursor, limit),
+        id_of=lambda trial: trial.id,
+    )
+    return record(TrialPage(items=tuple(items), next_cursor=further))
+
+
+async def trials_of(call: Call) -> list[Trial]:
+    """Return the trials of the call's memory, newest first."""
+    with call.agent() as agent:
+        return newest_trials(await agent.bank.sync())
+
+
+@trials_router.get(
+    "/v1/trials/{trial_id}", responses=openapi_responses(Trial, description="The trial")
+)
+async def read_trial(trial_id: Id, call: Reader) -> Response:
+    """Return one trial."""
+    with call.agent() as agent:
+        return record(await get_trial(agent.bank, trial_id))
+
+
+@trials_router.post(
+    "/v1/trials/{trial_id}/report",
+    responses=openapi_responses(Learned, description="The trial and its lesson"),
+)
+async def report_trial(trial_id: Id, body: TrialOutcome, call: Writer) -> Response:
+    """Report what came of a trial; the same report again changes nothing."""
+
+    async def work() -> Response:
+        with call.agent() as agent:
+            return record(await agent.report(trial_id, body.reward, **body.arguments()))
+
+    return await call.once(work)
+
+
+@trials_router.post("/v1/tidy", responses=openapi_responses(Tidied, description="What was changed"))
+async def tidy(body: TidyRequest, call: Deleter) -> Response:
+    """Let the design's keeper prune, merge or rewrite memories; undo takes it back."""
+
+    async def work() -> Response:
+        with call.agent() as agent:
+            return record(Tidied(commit=await agent.tidy(body.budget)))
+
+    return await call.once(work)
+
+
+care_router = APIRouter(tags=["care"])
+Eraser = Annotated[Call, Depends(may("memory:delete"))]
+
+
+@care_router.get(
+    "/v1/quarantine",
+    responses=openapi_responses(QuarantineList, description="The changes kept aside"),
+)
+async def quarantine(call: Reader) -> Response:
+    """List the changes that were kept aside, because what they rest on is trusted too little."""
+    with call.agent() as agent:
+        return record(QuarantineList(items=tuple(await agent.memory.quarantine())))
+
+
+async def _once(call: Call, work: Callable[[Memory], Awaitable[Record]]) -> Response:
+    """Return the record that the work on the memory gives, or the response stored for it."""
+
+    async def answer() -> Response:
+        with call.agent() as agent:
+            return record(await work(agent.memory))
+
+    return await call.once(answer)
+
+
+@care_router.post(
+    "/v1/quarantine/{change_id}/accept",
+    responses=openapi_responses(Commit, description="The commit that carries it out"),
+)
+async def accept(change_id: Id, call: Writer) -> Response:
+    """Carry out a change that was kept aside.
+
+    Where that takes a memory away, the key needs the scope memory:delete too.
+    """
+
+    async def work(memory: Memory) -> Commit:
+        if "memory:delete" not in call.caller.scopes:
+            await _refuse_deletion(call, memory, change_id)
+        return await memory.accept(change_id)
+
+    return await _once(call, work)
+
+
+async def _refuse_deletion(call: Call, memory: Memory, change_id: str) -> None:
+    for waiting in await memory.quarantine():
+        if waiting.id == change_id and isinstance(waiting.op, Delete):
+            call.need("memory:delete", "takes a memory away")
+
+
+@care_router.post(
+    "/v1/quarantine/{change_id}/refuse",
+    responses=openapi_responses(Commit, description="The commit that settles it"),
+)
+async def refuse(change_id: Id, call: Writer) -> Response:
+    """Settle a change that was kept aside without carrying it out."""
+    return await _once(call, lambda memory: memory.refuse(change_id))
+
+
+@care_router.post(
+    "/v1/sources/touched",
+    responses=openapi_responses(TouchedList, description="What rests on the source"),
+)
+async def touched(body: SourceFilter, call: Reader) -> Response:
+    """List every memory that rests on a session, turn, speaker, tool or trust."""
+    with call.agent() as agent:
+        return record(TouchedList(items=tuple(await agent.memory.touched_by(body))))
+
+
+@care_router.post(
+    "/v1/sources/exclude",
+    responses=openapi_responses(TakenBack, description="The commit that deletes"),
+)
+async def exclude(body: SourceFilter, call: Eraser) -> Response:
+    """Delete every memory that rests on a source, in one commit that can be undone."""
+
+    async def work(memory: Memory) -> TakenBack:
+        return TakenBack(commit=await memory.exclude(body))
+
+    return await _once(call, work)
+
+
+@care_router.post(
+    "/v1/sources/roll-back",
+    responses=openapi_responses(TakenBack, description="The commit that sets back"),
+)
+async def roll_back(body: SourceFilter, call: Eraser) -> Response:
+    """Set every memory that rests on a source back to before the source touched it."""
+
+    async def work(memory: Memory) -> TakenBack:
+        return TakenBack(commit=await memory.roll_back(body))
+
+    return await _once(call, work)
+
+
+@care_router.post(
+    "/v1/memories/{memory_id:path}/erase",
+    responses=openapi_responses(ErasureReceipt, description="What was erased and searched"),
+)
+async def erase_memory(
+    memory_id: Id,
+    call: Eraser,
+    keep_turns: Annotated[
+        bool, Query(description="Leave the words of the turns that it rests on.")
+    ] = False,
+) -> Response:
+    """Erase one memory beyond recovery, with the words of the turns it rests on."""
+    with call.agent() as agent:
+        receipt = await agent.memory.erase(memory_id, keep_turns=keep_turns)
+    await call.service.jobs.work.forget(call.scope)
+    return record(receipt)
+
+
+@care_router.post(
+    "/v1/sessions/{session_id}/erase",
+    responses=openapi_responses(ErasureReceipt, description="What was erased and searched"),
+)
+async def erase_session(session_id: Id, call: Eraser) -> Response:
+    """Erase a session beyond recovery, with every memory that rests on it."""
+    with call.agent() as agent:
+        receipt = await agent.memory.erase_session(session_id)
+    await call.service.jobs.work.forget(call.scope, session_id=session_id)
+    return record(receipt)

@@ -22,10 +22,9 @@ from memagent.core.recipes import RECIPES, recipe_of
 from memagent.core.records import Session, Turn
 from memagent.memory.threads import is_reply, thread_turns
 from memagent.service.routes import exchange
-from memagent.service.ui.explaining import explain_hits, verdict_words
 from memagent.service.ui.frame import failure, page, page_router
 from memagent.service.ui.session_auth import Viewer, require_viewer
-from memagent.service.ui.turns import QuestionQuery
+from memagent.service.ui.turns import QuestionQuery, explain_hits, verdict_words
 from memagent.state.fold import BankState
 
 router = page_router()

@@ -28,10 +28,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 import memagent
-from memagent.client.faults import Problem, plain_problem, problem_of
+from memagent.client.http import Problem, plain_problem, problem_of
 from memagent.core.errors import MemAgentError
 from memagent.pages.journal_words import op_text, refusal_words
-from memagent.service.problems import request_id_of, tell_failure
+from memagent.service.gate import request_id_of, tell_failure
 from memagent.service.ui.session_auth import SignInNeeded, UserNeeded, Viewer, auth_of
 
 POLICY: Final = (

@@ -17,20 +17,19 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Query
 from starlette.responses import HTMLResponse, Response
 
-from memagent.core.answers import AsOf, Filter
+from memagent.core.answers import AsOf, Filter, GraphDocument
 from memagent.core.errors import MemoryNotFound
-from memagent.core.graph_document import GraphDocument
 from memagent.core.long_work import aside
 from memagent.core.records import Event, EventEdge, NodeKind, Relation
 from memagent.events.merge import story_key
 from memagent.events.visibility import OutOfSight
 from memagent.memory.graph_export import graph_document
+from memagent.pages.document import title_of
 from memagent.pages.graph_page import SCRIPTS, page_data, safe_json
-from memagent.pages.titles import title_of
-from memagent.service.routes.graph import neighbourhood
-from memagent.service.ui.explaining import quotations
+from memagent.service.routes.snapshots import neighbourhood
 from memagent.service.ui.frame import constants, page, page_router, steps
 from memagent.service.ui.session_auth import Reader, Viewer
+from memagent.service.ui.turns import quotations
 from memagent.state.fold import BankState, folded
 
 router = page_router()

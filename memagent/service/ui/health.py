@@ -1,11 +1,14 @@
-"""The health of the service: readiness, figures, versions, sizes, the audit of a memory."""
+"""The health of the service: readiness, figures, versions, sizes, the audit of a memory.
+
+Jobs of the user shown: the list, one of them with its result, and forms to retry or cancel.
+"""
 
 from __future__ import annotations
 
 import platform
 import re
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -13,18 +16,22 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Final
 
-from fastapi import Depends
+from fastapi import Depends, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 import memagent
-from memagent.core.errors import InputError
-from memagent.journal.database import DatabaseJournal
+from memagent.client.wire import Job, JobState
+from memagent.core.errors import InputError, MemAgentError
+from memagent.core.records import Id
+from memagent.journal.open_database import DatabaseJournal
 from memagent.service.hosting import Service, service_database_path
-from memagent.service.ui.frame import page, page_router
-from memagent.service.ui.session_auth import Viewer, Visitor, require_viewer
+from memagent.service.routes.exchange import PageRequest, page_of
+from memagent.service.routes.talk import file_response, find_job
+from memagent.service.ui.frame import constants, failure, go, page, page_router
+from memagent.service.ui.session_auth import Reader, Viewer, Visitor, require_viewer
 
-router = page_router()
+health_router = page_router()
 _PACKAGES: Final = (
     "pydantic",
     "numpy",
@@ -81,7 +88,7 @@ class Figures:
     jobs: dict[str, int]
 
 
-@router.get("/ui/health")
+@health_router.get("/ui/health")
 async def health(
     viewer: Visitor,
 ) -> Response:
@@ -89,7 +96,7 @@ async def health(
     return await _show(viewer)
 
 
-@router.post("/ui/health")
+@health_router.post("/ui/health")
 async def act(viewer: Annotated[Viewer, Depends(require_viewer("admin"))]) -> Response:
     """Do what the field `do` names: `verify` the chain of hashes of the memory shown."""
     if viewer.form["do"] != "verify":
@@ -190,3 +197,86 @@ def _bytes(file: Path) -> int:
     with suppress(OSError):
         return file.stat().st_size
     return 0
+
+
+jobs_router = page_router()
+_PAGE: Final = 50
+_OPEN: Final = (JobState.QUEUED, JobState.RUNNING)
+
+
+@jobs_router.get("/ui/jobs")
+async def list_jobs(
+    viewer: Reader,
+    state: JobState | None = None,
+    cursor: Annotated[str, Query(max_length=2_000)] = "",
+) -> Response:
+    """Show the jobs, the newest first."""
+    jobs = await run_in_threadpool(viewer.service.jobs.table.of_user, viewer.scope.user_id)
+    listed, further = page_of(
+        viewer.call,
+        jobs,
+        PageRequest("ui/jobs", cursor or None, _PAGE, state.value if state is not None else ""),
+        id_of=lambda job: job.id,
+        visible=lambda job: state in (None, job.state),
+    )
+    counts = Counter(job.state for job in jobs)
+    return page(
+        viewer.request,
+        "jobs.html",
+        title="Jobs",
+        active="jobs",
+        jobs=listed,
+        same=constants({"tries": [job.attempts for job in listed]}),
+        further=further,
+        counts={each: counts[each] for each in JobState},
+        state=state,
+        total=len(jobs),
+    )
+
+
+@jobs_router.get("/ui/jobs/{job_id}")
+async def one_job(job_id: Id, viewer: Reader) -> Response:
+    """Show one job with its result."""
+    return _jobs_show(viewer, await find_job(viewer.call, job_id))
+
+
+@jobs_router.post("/ui/jobs/{job_id}")
+async def act_on_job(job_id: Id, viewer: Reader) -> Response:
+    """Do what the field `do` names: `retry` or `cancel`."""
+    viewer.need("memory:write")
+    job = await find_job(viewer.call, job_id)
+    try:
+        match viewer.form["do"]:
+            case "retry":
+                begun = (await viewer.service.jobs.retry(job, viewer.scope)).state is not job.state
+                note = "It begins again." if begun else "Only a failed job is tried again."
+            case "cancel":
+                job = await viewer.service.jobs.cancel(job, viewer.scope)
+                note = "Cancelled. What it is about stays stored."
+                note = "It was through before." if job.state is JobState.DONE else note
+            case _:
+                raise InputError("the form names nothing to do")
+    except MemAgentError as exc:
+        status, fault = failure(viewer.request, exc)
+        return _jobs_show(viewer, await find_job(viewer.call, job_id), status=status, fault=fault)
+    return go(viewer, f"/ui/jobs/{job.id}", note=note)
+
+
+@jobs_router.get("/ui/jobs/{job_id}/files/{number}")
+async def file(job_id: Id, number: int, viewer: Reader) -> Response:
+    """Serve a file that an export wrote."""
+    return await file_response(viewer.service, await find_job(viewer.call, job_id), number)
+
+
+def _jobs_show(viewer: Viewer, job: Job, *, status: int = 200, fault: str = "") -> Response:
+    return page(
+        viewer.request,
+        "job.html",
+        title="Job",
+        active="jobs",
+        status=status,
+        job=job,
+        result=job.result or {},
+        open=job.state in _OPEN,
+        fault=fault,
+    )

@@ -14,8 +14,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
 from memagent.core.errors import MemoryNotFound
-from memagent.pages.run_charts import plain_chart, reward_charts, update_charts, validation_charts
-from memagent.pages.run_folders import Run, named_run, runs_in
+from memagent.pages.run_folders import (
+    Run,
+    named_run,
+    plain_chart,
+    reward_charts,
+    runs_in,
+    update_charts,
+    validation_charts,
+)
 from memagent.service.ui.frame import page, page_router
 from memagent.service.ui.session_auth import Viewer, require_viewer
 

@@ -29,7 +29,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from memagent.async_agent import AsyncAgent
-from memagent.client.faults import ServiceError
+from memagent.client.http import ServiceError
 from memagent.core.errors import InputError, MemoryNotFound, fault_in
 from memagent.core.records import Scope, clean_text
 from memagent.service.access import AgentId, Call, RunId, UserId, caller_of, metered, service_of

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from memagent.client.wire import Fork, NewSnapshot, SnapshotInfo
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.snapshot import SnapshotDiff
-from memagent.pages.word_diff import word_diff
+from memagent.pages.document import word_diff
 from memagent.service.routes import snapshots as routes
 from memagent.service.ui.frame import failure, go, page, page_router
 from memagent.service.ui.session_auth import Reader, Viewer, Writer

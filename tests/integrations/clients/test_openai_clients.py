@@ -20,7 +20,7 @@ from litellm_marks import LITELLM_MARKS
 from places import ROOT
 from pydantic import BaseModel
 
-from memagent.llm.vendor import load_vendor
+from memagent.llm.litellm_errors import load_vendor
 
 pytestmark = [pytest.mark.process, *LITELLM_MARKS]
 PAGE = ROOT / "docs" / "integrations" / "checks.md"

@@ -36,13 +36,13 @@ from memagent.core.records import (
     Turn,
 )
 from memagent.core.snapshot import GraphDelta
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.protocols import Matrix
 
 PRELOADED = (
     "memagent.designs.verbatim memagent.embed.cached memagent.embed.static memagent.graphs.answer memagent.graphs.ingest "
-    "memagent.graphs.state memagent.journal.sqlite.journal memagent.journal.embedding_cache memagent.journal.proof.audit "
-    "memagent.journal.postgres.journal "
+    "memagent.graphs.state memagent.journal.sqlite memagent.journal.open_database memagent.journal.proof.audit "
+    "memagent.journal.postgres "
     "langsmith sqlalchemy.dialects.sqlite langchain_core.tracers.context langchain_core.tracers.run_collector"
 )
 """Loaded on demand elsewhere; loaded here so that a forked process does not spend its time

@@ -18,9 +18,9 @@ from memagent.core.snapshot import Erased
 
 Say = Callable[[str], None]
 for _name in (
-    "memagent.checkpoints.store memagent.embed.cached memagent.embed.hashing "
-    "memagent.embed.static memagent.journal.sqlite.journal memagent.journal.schema "
-    "memagent.journal.postgres.journal memagent.checkpoints.server"
+    "memagent.checkpoints.store memagent.embed.cached memagent.embed.static "
+    "memagent.embed.static memagent.journal.sqlite memagent.journal.schema "
+    "memagent.journal.postgres memagent.checkpoints.server"
 ).split():
     import_module(_name)
 

@@ -14,21 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from memagent.core.ops import Add, Noop, OpBatch, Rejected, RejectReason, Update
-from memagent.core.records import (
-    Event,
-    EventEdge,
-    Fact,
-    Relation,
-    Scope,
-    Session,
-    SourceRef,
-    Turn,
-)
+from memagent.core.records import Event, EventEdge, Fact, Relation, Scope, Session, SourceRef, Turn
 from memagent.core.snapshot import Commit, GraphDelta
 from memagent.embed.cached import CachedEmbedder
-from memagent.journal.sqlite.journal import SqlJournal
+from memagent.journal.sqlite import SqlJournal
 from memagent.memory.bank import MemoryBank
-from memagent.memory.care.erasure import vector_bytes
+from memagent.memory.care.redaction import vector_bytes
 from memagent.memory.facade import Memory
 from memagent.protocols import Matrix
 

@@ -18,7 +18,7 @@ from memagent.async_agent import AsyncAgent
 from memagent.core.exchange import Role
 from memagent.designs.memory_t1 import DESIGN
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.testing import FunctionModel
 from train.rollouts.collect import RolloutPlan

@@ -15,10 +15,9 @@ from memagent.core.exchange import ModelRequest, Role
 from memagent.core.ops import ParseStatus
 from memagent.core.records import Event, Relation, Session, Turn
 from memagent.core.snapshot import GraphDelta
-from memagent.designs.base import SlotContext
-from memagent.designs.parts.graph.event_indexer import PAIRS_SCHEMA, EventIndexer, MergeJudge
-from memagent.designs.prompting import load_prompt
-from memagent.embed.hashing import HashEmbedder
+from memagent.designs.base import SlotContext, load_prompt
+from memagent.designs.parts.event_indexer import PAIRS_SCHEMA, EventIndexer, MergeJudge
+from memagent.embed.static import HashEmbedder
 from memagent.events.merge import Likeness, event_texts, near_pairs, open_events
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.replies.events import parse_pairs

@@ -10,16 +10,15 @@ import pytest
 
 from memagent.build import prompt_set_digest
 from memagent.core.errors import UnknownPlugin
-from memagent.designs.base import MemoryDesign
+from memagent.designs.base import MemoryDesign, load_prompt
 from memagent.designs.compass_mem import DESIGN as COMPASS_MEM
 from memagent.designs.compass_mem import MODEL_FREE
 from memagent.designs.memory_r1 import DESIGN as MEMORY_R1
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
 from memagent.designs.memory_t1 import DESIGN as MEMORY_T1
-from memagent.designs.parts.graph.event_indexer import EventIndexer
-from memagent.designs.parts.model.answerer import ModelAnswerer
-from memagent.designs.parts.retrieval.sessions import SessionRetriever
-from memagent.designs.prompting import load_prompt
+from memagent.designs.parts.event_indexer import EventIndexer
+from memagent.designs.parts.model_answerer import ModelAnswerer
+from memagent.designs.parts.sessions import SessionRetriever
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.plugins import load
 

@@ -17,6 +17,7 @@ from memagent.core.answers import Hit, Relevance
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
 from memagent.core.records import Fact, MemoryItem, Relation, Turn
+from memagent.designs.base import fence, load_prompt, parse_prompt, quoted, render
 from memagent.designs.parts.lines import (
     day_span,
     fact_lines,
@@ -26,10 +27,8 @@ from memagent.designs.parts.lines import (
     short_names,
     turn_line,
 )
-from memagent.designs.prompting import fence, load_prompt, parse_prompt, quoted, render
-from memagent.replies.answers import parse_answer
-from memagent.replies.facts import parse_facts
-from memagent.replies.ops import parse_ops
+from memagent.replies.events import parse_answer
+from memagent.replies.ops import parse_facts, parse_ops
 
 SHIPPED = {
     "extract": (Role.EXTRACTOR, {"date", "speakers", "earlier", "dialogue"}),

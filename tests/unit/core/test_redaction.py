@@ -18,7 +18,7 @@ from memagent.core.exchange import (
     Role,
     ToolCall,
 )
-from memagent.llm import redacting
+from memagent.llm import wrappers as redacting
 from memagent.parts import build_model
 from memagent.testing.models import FunctionModel
 from memagent.tracing.masking import Mask

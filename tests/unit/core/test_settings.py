@@ -93,7 +93,7 @@ def test_a_model_object_is_used_as_it_is_and_roles_need_a_default() -> None:
 
 
 def test_an_embedder_plugin_is_found_by_path_and_checked() -> None:
-    assert build_embedder("memagent.embed.hashing:HashEmbedder").dim == 256
+    assert build_embedder("memagent.embed.static:HashEmbedder").dim == 256
     with pytest.raises(ConfigError, match="an embedder has id, dim and embed"):
         build_embedder("memagent.core.records:Scope")
 

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from memagent.embed.minilm import WEIGHTS_SHA256, packaged_minilm
-from memagent.embed.static import TABLE_FOLDER, StaticEmbedder, open_table
-from memagent.embed.wordpiece import WordPiece
+from memagent.embed.local_models import WEIGHTS_SHA256, packaged_minilm
+from memagent.embed.static import TABLE_FOLDER, StaticEmbedder, WordPiece, open_table
 
 ABOUT = json.loads((TABLE_FOLDER / "table.json").read_text(encoding="utf-8"))
 LARGEST_BYTES = 12_000_000

@@ -31,11 +31,13 @@ from memagent.core.records import (
 )
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.base import SlotContext
-from memagent.designs.parts.graph.event_indexer import EventIndexer
-from memagent.designs.parts.graph.event_seeds import SeedSettings
-from memagent.designs.parts.graph.rule_indexer import RuleIndexer
-from memagent.designs.parts.graph.walk import GraphExpansionRetriever, GraphWalkRetriever
-from memagent.embed.hashing import HashEmbedder
+from memagent.designs.parts.event_indexer import EventIndexer, RuleIndexer
+from memagent.designs.parts.graph_walk import (
+    GraphExpansionRetriever,
+    GraphWalkRetriever,
+    SeedSettings,
+)
+from memagent.embed.static import HashEmbedder
 from memagent.events.merge import event_texts, merge_events
 from memagent.events.walk import Walk, WalkSettings
 from memagent.memory.bank import MemoryBank, system_clock

@@ -17,15 +17,18 @@ from memagent.core.errors import EmbeddingError
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.records import Event, EventEdge, NodeKind, Relation, Session, Turn
 from memagent.core.snapshot import GraphDelta
-from memagent.designs.base import SlotContext
+from memagent.designs.base import SlotContext, load_prompt
 from memagent.designs.compass_mem import DESIGN, MODEL_FREE
-from memagent.designs.parts.graph.event_indexer import EVENTS_SCHEMA, RELATIONS_SCHEMA, EventIndexer
-from memagent.designs.parts.graph.rule_indexer import RuleIndexer
-from memagent.designs.parts.graph.walk import GraphWalkRetriever, parse_move, parse_plan
-from memagent.designs.prompting import load_prompt
-from memagent.embed.hashing import HashEmbedder
-from memagent.events.expansion import expand
-from memagent.events.topics import topics_of
+from memagent.designs.parts.event_indexer import (
+    EVENTS_SCHEMA,
+    RELATIONS_SCHEMA,
+    EventIndexer,
+    RuleIndexer,
+)
+from memagent.designs.parts.graph_walk import GraphWalkRetriever, parse_move, parse_plan
+from memagent.embed.static import HashEmbedder
+from memagent.events.stats import topics_of
+from memagent.events.visibility import expand
 from memagent.events.walk import Action
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.plugins import load

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from memagent.core.records import Event, EventEdge, Granularity, Relation, TimeSpan
 from memagent.core.snapshot import GraphDelta
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.events.merge import (
     EventJudge,
     Judgement,

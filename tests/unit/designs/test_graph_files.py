@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memagent import Agent, AsOf
+from memagent.core.answers import GraphDocument, GraphEdge, GraphNode, GraphTurn, NodeState
 from memagent.core.errors import ConfigError, InputError
-from memagent.core.graph_document import GraphDocument, GraphEdge, GraphNode, GraphTurn, NodeState
 from memagent.core.records import Event, EventEdge, NodeKind, Relation, TimeSpan
 from memagent.core.snapshot import GraphDelta
 from memagent.events.graph_files import (
@@ -35,7 +35,7 @@ from memagent.memory.graph_export import (
 )
 from memagent.pages.graph_page import safe_json
 from memagent.pages.layout import force_layout, time_layout
-from memagent.state.tokens import tokenize
+from memagent.state.effects import tokenize
 
 TOLD = (
     ("2024-03-04", "I moved to Lisbon yesterday and already love the light."),

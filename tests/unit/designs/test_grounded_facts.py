@@ -12,8 +12,8 @@ import pytest
 from memagent.core.exchange import Role
 from memagent.core.ops import ParseStatus, RejectReason
 from memagent.core.records import Chunk, Turn
-from memagent.designs.parts.model.extractor import FactReading
-from memagent.designs.prompting import load_prompt, parse_prompt
+from memagent.designs.base import load_prompt, parse_prompt
+from memagent.designs.parts.model_extractor import FactReading
 
 DAY = datetime(2023, 5, 8, tzinfo=UTC)
 TURNS = (

@@ -12,8 +12,8 @@ from memagent.core.answers import Filter, Question
 from memagent.core.records import Session, Turn
 from memagent.designs.base import MemoryDesign, SlotContext
 from memagent.designs.hcam import DESIGN
-from memagent.designs.parts.retrieval.chunks import ChunkAttention, attention
-from memagent.embed.hashing import HashEmbedder
+from memagent.designs.parts.sessions import ChunkAttention, attention
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.testing import FunctionModel
 

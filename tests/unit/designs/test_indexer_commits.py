@@ -14,7 +14,7 @@ from memagent.core.records import Chunk, Fact, Session, Turn
 from memagent.core.snapshot import Commit, GraphDelta
 from memagent.designs.base import Proposal, SlotContext
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 
 TURNS = tuple(Turn(id=f"t{n}", speaker="Ana", text=f"I have {n} boats.") for n in range(6))

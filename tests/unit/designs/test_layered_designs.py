@@ -14,8 +14,8 @@ from memagent.core.exchange import ModelRequest
 from memagent.designs import mem_alpha
 from memagent.designs.base import MemoryDesign
 from memagent.designs.experience import aoi, semantic_cache
-from memagent.designs.parts.keeping import Layers
-from memagent.embed.hashing import HashEmbedder
+from memagent.designs.parts.lessons import Layers
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.testing import FunctionModel
 

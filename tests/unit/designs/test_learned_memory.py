@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from memagent import Agent
-from memagent.cli.upkeep.doctor import Examination, _examine_weights
+from memagent.cli.doctor import Examination, _examine_weights
 from memagent.core.errors import ConfigError
 from memagent.core.records import Session, Turn
 from memagent.designs.parts.learned import network

@@ -23,13 +23,12 @@ from memagent.core.snapshot import Commit
 from memagent.core.trials import SUCCEEDED, Credit, Trial, TrialEnded, TrialStep
 from memagent.designs.base import Lesson, MemoryDesign, SlotContext
 from memagent.designs.experience import ace, case_bank, exp_rag, mem_rl, mistake_notebook
-from memagent.designs.parts.case_scorer import CaseScorer
-from memagent.designs.parts.lessons import actions_of, no_worse
-from memagent.designs.parts.retrieval.valued import ValueRetriever
-from memagent.embed.hashing import HashEmbedder
+from memagent.designs.parts.lessons import CaseScorer, actions_of, no_worse
+from memagent.designs.parts.retrieval import ValueRetriever
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
-from memagent.state.tokens import tokenize
+from memagent.state.effects import tokenize
 from memagent.testing import FunctionModel
 
 

@@ -17,8 +17,8 @@ from memagent.core.records import Fact, Session, SourceRef, Turn
 from memagent.designs.base import MemoryDesign
 from memagent.designs.memory_r1 import DESIGN, DISTILLED
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
-from memagent.designs.parts.model.distilling import ALL_SHOWN, parse_selection
-from memagent.embed.hashing import HashEmbedder
+from memagent.designs.parts.model_extractor import ALL_SHOWN, parse_selection
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.plugins import load
 from memagent.testing import FunctionModel

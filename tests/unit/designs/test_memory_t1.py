@@ -18,16 +18,14 @@ from memagent.core.answers import Answer, Filter, Hit, Question, Verdict
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.ops import ParseStatus
 from memagent.core.records import Session, Turn
-from memagent.designs.base import SlotContext
+from memagent.designs.base import SlotContext, load_prompt
 from memagent.designs.memory_t1 import DESIGN
-from memagent.designs.parts.model.answerer import UNREADABLE
-from memagent.designs.parts.model.session_answerer import SESSION_ANSWER_SCHEMA
-from memagent.designs.parts.retrieval.sessions import WINDOW_SCHEMA, SessionRetriever, Window
-from memagent.designs.prompting import load_prompt
-from memagent.embed.hashing import HashEmbedder
+from memagent.designs.parts.model_answerer import SESSION_ANSWER_SCHEMA, UNREADABLE
+from memagent.designs.parts.sessions import WINDOW_SCHEMA, SessionRetriever, Window
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.plugins import load
-from memagent.replies.time_window import parse_window
+from memagent.replies.events import parse_window
 from memagent.testing import FunctionModel, ScriptedModel, check_design
 from memagent.timex.resolve import format_span
 

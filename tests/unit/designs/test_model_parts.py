@@ -33,17 +33,23 @@ from memagent.core.records import (
 )
 from memagent.designs.add_only import DESIGN as ADD_ONLY
 from memagent.designs.add_only import AppendManager
-from memagent.designs.base import MemoryDesign, Proposal, Related, SlotContext, ToolsWanted
+from memagent.designs.base import (
+    MemoryDesign,
+    Proposal,
+    Related,
+    SlotContext,
+    ToolsWanted,
+    load_prompt,
+)
 from memagent.designs.memory_r1 import DESIGN as MEMORY_R1
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
-from memagent.designs.parts.model.answerer import NO_ANSWER, ModelAnswerer
-from memagent.designs.parts.model.extractor import ModelExtractor
-from memagent.designs.parts.model.manager import ModelManager
-from memagent.designs.parts.retrieval.hybrid import HybridRetriever, SpeakerRetriever
-from memagent.designs.prompting import load_prompt
-from memagent.embed.hashing import HashEmbedder
+from memagent.designs.parts.model_answerer import NO_ANSWER, ModelAnswerer
+from memagent.designs.parts.model_extractor import ModelExtractor
+from memagent.designs.parts.model_manager import ModelManager
+from memagent.designs.parts.retrieval import HybridRetriever, SpeakerRetriever
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.memory.chunking import split_session
+from memagent.memory.incoming import split_session
 from memagent.testing import FunctionModel, ScriptedModel, check_design
 from memagent.timex.resolve import format_span
 

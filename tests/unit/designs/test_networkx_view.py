@@ -17,7 +17,7 @@ from memagent.core.ops import Add, Delete, Update
 from memagent.core.records import Event, EventEdge, Relation
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.add_only import DESIGN
-from memagent.events.networkx_view import FrozenEventGraph, as_networkx
+from memagent.events.graph_files import FrozenEventGraph, as_networkx
 from memagent.state.adjacency import GraphState, graph_delta_between, graph_of
 from memagent.testing import FunctionModel
 

@@ -14,8 +14,8 @@ from memagent.core.records import Session
 from memagent.designs.base import MemoryDesign
 from memagent.designs.memory_r1 import DESIGN as MEMORY_R1
 from memagent.designs.observational import DESIGN
-from memagent.designs.parts.dated_log import condensed, words
-from memagent.embed.hashing import HashEmbedder
+from memagent.designs.parts.lessons import condensed, words
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.plugins import load
 from memagent.testing import FunctionModel

@@ -17,7 +17,7 @@ from memagent.core.records import Chunk, Fact, Session, TimeSpan, Trust, Turn
 from memagent.core.reports import IngestReport
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.rules.answerer import NO_MODEL_ABSTAINED_NOTE, NO_MODEL_NOTE
-from memagent.designs.parts.rules.extractor import VerbatimExtractor, pieces
+from memagent.designs.parts.rules.manager import VerbatimExtractor, pieces
 from memagent.designs.verbatim import DESIGN
 from memagent.embed.static import StaticEmbedder
 from memagent.memory.bank import MemoryBank

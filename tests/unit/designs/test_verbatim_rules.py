@@ -17,9 +17,15 @@ from memagent.designs.parts.rules.corrections import (
     restated_text,
     swapped,
 )
-from memagent.designs.parts.rules.keeping import conflicting, informative, near_duplicate, overlap
-from memagent.designs.parts.rules.statements import context_reason
-from memagent.designs.parts.rules.wording import quote_from, time_told
+from memagent.designs.parts.rules.statements import (
+    conflicting,
+    context_reason,
+    informative,
+    near_duplicate,
+    overlap,
+    quote_from,
+    time_told,
+)
 from memagent.memory.question import Period, QuestionKind, read_question
 from memagent.timex.resolve import format_span
 

@@ -35,9 +35,7 @@ from memagent.designs.working import (
     rafa,
 )
 from memagent.designs.working.delethink import CarryOver
-from memagent.embed.hashing import HashEmbedder
-from memagent.embed.static import TABLE_FOLDER
-from memagent.embed.wordpiece import WordPiece
+from memagent.embed.static import TABLE_FOLDER, HashEmbedder, WordPiece
 from memagent.memory.bank import MemoryBank
 from memagent.testing import FunctionModel
 

@@ -22,13 +22,13 @@ from memagent.core.exchange import FinishReason, ModelRequest, ModelResponse, Ro
 from memagent.core.records import Chunk, Session
 from memagent.core.snapshot import EMPTY
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.graphs.answer import ANSWER
 from memagent.graphs.ingest import INGEST
 from memagent.graphs.state import AgentContext
 from memagent.memory.bank import MemoryBank
-from memagent.memory.chunking import split_session
 from memagent.memory.citing import NOT_CARRIED
+from memagent.memory.incoming import split_session
 from memagent.testing import FunctionModel, ScriptedModel
 from memagent.testing.design_kit import small_conversation
 

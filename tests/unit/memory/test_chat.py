@@ -20,8 +20,7 @@ from memagent.core.answers import Reply, Verdict
 from memagent.core.errors import ConfigError, InputError, ModelUnavailable
 from memagent.core.exchange import Delta, Message, ModelRequest, ModelResponse, Role, ToolCall
 from memagent.core.records import Scope
-from memagent.graphs.chat import CHAT, NO_MODEL, STORED
-from memagent.graphs.chat_prompt import MarkFilter
+from memagent.graphs.chat import CHAT, NO_MODEL, STORED, MarkFilter
 from memagent.testing.models import FunctionModel
 
 MONDAY = datetime(2024, 3, 4, 9, 0, tzinfo=UTC)

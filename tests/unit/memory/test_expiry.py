@@ -23,13 +23,13 @@ from memagent.core.ops import Add, OpBatch
 from memagent.core.recipes import DEEP, Recipe
 from memagent.core.records import Event, EventEdge, Fact, MemoryItem, Relation, SourceRef
 from memagent.core.snapshot import GraphDelta, item_hash
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.events.visibility import events_in_sight
 from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
-from memagent.state.expiry import NEVER_LOOKED
 from memagent.state.fold import BankState
+from memagent.state.versions import NEVER_LOOKED
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

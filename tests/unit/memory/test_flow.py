@@ -15,13 +15,12 @@ from langgraph.graph import START, StateGraph
 
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Question
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.graphs.answer import ANSWER
-from memagent.graphs.flow import Flow, Node, Step
 from memagent.graphs.ingest import INGEST
-from memagent.graphs.state import AgentContext, NodeRuntime
+from memagent.graphs.state import AgentContext, Flow, Node, NodeRuntime, Step
 from memagent.memory.bank import MemoryBank
-from memagent.memory.chunking import split_session
+from memagent.memory.incoming import split_session
 from memagent.testing.design_kit import small_conversation
 
 

@@ -20,7 +20,7 @@ from memagent.search.fusion import ARM_WEIGHTS, Pool
 from memagent.search.scoring import Ranking, Scored, Scoring
 from memagent.search.segments import CONTEXT, OWN
 from memagent.search.weights import ASKING, TOLD_CHARS, asking, length
-from memagent.state.tokens import K1, B, query_terms
+from memagent.state.effects import K1, B, query_terms
 
 TOLD = "went to the market and bought a red bicycle with a basket for the weekend"
 Numbers = Mapping[str, float]

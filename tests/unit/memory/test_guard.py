@@ -11,7 +11,7 @@ import pytest
 
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, OpLimits, Update
 from memagent.core.records import Chunk, Fact, MemoryItem, Turn
-from memagent.state.guard import Guard
+from memagent.state.backing import Guard
 from memagent.state.validation import NOT_DECIDED, validate_ops
 
 DAY = datetime(2024, 9, 10, tzinfo=UTC)

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem
-from memagent.search.arena import Arena
 from memagent.search.index import IndexView
 from memagent.search.scoring import Scoring
-from memagent.search.segments import make_doc
-from memagent.state.tokens import K1, B, query_terms, tokenize
+from memagent.search.segments import Arena, make_doc
+from memagent.state.effects import K1, B, query_terms, tokenize
 
 
 def view_of(texts: list[str], *, batches: int = 1, replaced: int = 0) -> IndexView:

@@ -18,7 +18,7 @@ from memagent.core.answers import Hit
 from memagent.core.exchange import ModelRequest
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, OpLimits, Update
 from memagent.core.records import Chunk, Fact, MemoryItem, Session, SourceRef, Trust, Turn
-from memagent.integrations.conversation import recalled_block
+from memagent.integrations.access import recalled_block
 from memagent.state.validation import validate_ops
 from memagent.testing import FunctionModel
 

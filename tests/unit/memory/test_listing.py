@@ -12,17 +12,9 @@ import pytest
 from memagent.core.answers import AsOf, Filter
 from memagent.core.errors import MemoryNotFound
 from memagent.core.ops import Add, OpBatch
-from memagent.core.records import (
-    Event,
-    Fact,
-    MemoryItem,
-    NodeKind,
-    Session,
-    SourceRef,
-    Turn,
-)
+from memagent.core.records import Event, Fact, MemoryItem, NodeKind, Session, SourceRef, Turn
 from memagent.core.snapshot import GraphDelta
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.state.fold import BankState

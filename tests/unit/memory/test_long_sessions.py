@@ -19,9 +19,9 @@ from memagent.async_agent import AsyncAgent
 from memagent.core import long_work
 from memagent.core.records import Session, Turn
 from memagent.designs import relating
-from memagent.designs.parts.rules import extractor
+from memagent.designs.parts.rules import manager as extractor
 from memagent.graphs import ingest
-from memagent.journal import database
+from memagent.journal import open_database as database
 from memagent.memory import log, view
 
 LONG = "".join(f"I met number {number} in town. " for number in range(3_000))[:60_000]

@@ -21,9 +21,8 @@ from memagent.core.ops import (
     Update,
 )
 from memagent.core.records import Fact
-from memagent.replies.answers import parse_answer
-from memagent.replies.facts import parse_facts
-from memagent.replies.ops import parse_ops
+from memagent.replies.events import parse_answer
+from memagent.replies.ops import parse_facts, parse_ops
 
 FACTS = tuple(Fact(text=f"fact {place}", source_turn_ids=(f"D1:{place}",)) for place in range(4))
 DELETE = {"op": "DELETE", "id": "mem_a", "fact": 0}

@@ -11,7 +11,7 @@ from environments.play.snapshot_json import snapshot_to_json
 from memagent import Agent
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.snapshot import EMPTY, MemorySnapshot
-from memagent.memory.chunking import split_session
+from memagent.memory.incoming import split_session
 from memagent.testing import ScriptedModel
 
 WORLD = kit.episode(4, turns=10)  # two chunks a session

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 
 from memagent.core.ops import Add, Delete, Noop, ParseStatus, RejectReason, Update
 from memagent.core.records import Fact, TimeSpan
-from memagent.replies.answers import parse_answer
-from memagent.replies.entries import MAX_ENTRIES
-from memagent.replies.facts import parse_facts
-from memagent.replies.json_answer import MAX_TEXT_CHARS, extract_json
-from memagent.replies.ops import parse_ops
+from memagent.replies.entries import MAX_ENTRIES, MAX_TEXT_CHARS, extract_json
+from memagent.replies.events import parse_answer
+from memagent.replies.ops import parse_facts, parse_ops
 from memagent.replies.tolerant_json import MAX_DEPTH
 
 MAY = TimeSpan(start=datetime(2023, 5, 7, tzinfo=UTC), end=datetime(2023, 5, 8, tzinfo=UTC))

@@ -21,7 +21,7 @@ from memagent.search.fusion import ARM_WEIGHTS, ORDER_DECIMALS
 from memagent.search.scoring import Scoring, rounded
 from memagent.search.segments import CONTEXT, OWN
 from memagent.search.weights import asking, calls, length, named_in
-from memagent.state.tokens import K1, B, query_terms
+from memagent.state.effects import K1, B, query_terms
 
 NOW = datetime(2024, 5, 1, tzinfo=UTC)
 RECIPES = (

@@ -24,7 +24,7 @@ from memagent.core.ops import Add, OpBatch
 from memagent.core.recipes import BALANCED, DEEP, FAST, PLAIN, RECIPES, Recipe, recipe_of
 from memagent.core.records import Fact, ItemStats, MemoryItem, Session, SourceRef, TimeSpan, Turn
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.protocols import VectorIndex
@@ -34,7 +34,7 @@ from memagent.search.fusion import ARM_WEIGHTS
 from memagent.search.scoring import Scoring
 from memagent.search.segments import CONTEXT, OWN
 from memagent.search.weights import calls, importance, length, named_in, proximity, recency
-from memagent.state.tokens import K1, B, query_terms
+from memagent.state.effects import K1, B, query_terms
 from memagent.vectors.projection import IndexProjection
 
 SAMPLE = ROOT / "examples" / "data" / "two_friends.txt"

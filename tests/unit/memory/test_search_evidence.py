@@ -10,7 +10,7 @@ import pytest
 
 from memagent import Agent, ConfigError
 from memagent.core.answers import QUOTED_FROM, SearchEvidence, Strength
-from memagent.memory.hits import SearchHits
+from memagent.memory.options import SearchHits
 
 TALK = (
     "I moved to Porto in May and rent a flat by the river.",

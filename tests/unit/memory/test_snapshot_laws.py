@@ -14,7 +14,7 @@ from memagent.core.errors import SnapshotMismatch
 from memagent.core.ops import Add, Delete, OpBatch, Update
 from memagent.core.records import ItemStats
 from memagent.core.snapshot import EMPTY, MemorySnapshot
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import undo
 from memagent.memory.timetravel import restore_snapshot

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memagent.state import sorted_set
-from memagent.state.sorted_set import SortedSet
+from memagent.state import orders as sorted_set
+from memagent.state.orders import SortedSet
 
 EDITS = st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=200)
 

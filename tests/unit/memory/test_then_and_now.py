@@ -35,7 +35,7 @@ from memagent.designs.memory_r1 import DESIGN as MEMORY_R1
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
 from memagent.designs.memory_t1 import DESIGN as MEMORY_T1
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.state.versions import clashes, wordings
 from memagent.testing import FunctionModel

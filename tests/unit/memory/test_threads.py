@@ -10,10 +10,10 @@ import pytest
 
 from memagent.core.errors import InputError
 from memagent.core.records import Session, Trust, Turn
-from memagent.embed.hashing import HashEmbedder
+from memagent.embed.static import HashEmbedder
 from memagent.memory import threads
 from memagent.memory.bank import MemoryBank
-from memagent.memory.chunking import split_session
+from memagent.memory.incoming import split_session
 from memagent.memory.threads import (
     Spoken,
     add_to_thread,

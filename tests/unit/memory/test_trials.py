@@ -24,9 +24,8 @@ from memagent.core.ops import Delete, RejectReason, Update
 from memagent.core.records import ItemStats, Trust
 from memagent.core.snapshot import Commit
 from memagent.core.trials import HARMFUL, HELPFUL, TrialEnded, TrialStep
-from memagent.designs.base import Lesson, SlotContext
-from memagent.designs.feedback import RunningValue
-from memagent.embed.hashing import HashEmbedder
+from memagent.designs.base import Lesson, RunningValue, SlotContext
+from memagent.embed.static import HashEmbedder
 from memagent.memory.facade import Memory
 from memagent.memory.transfer import import_bank
 from memagent.state.fold import EMPTY_STATE, apply, rebuilt

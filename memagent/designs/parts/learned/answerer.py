@@ -17,7 +17,7 @@ from memagent.designs.base import SlotContext
 from memagent.designs.parts.learned.reading import Clause, TurnText, shipped_reader
 from memagent.designs.parts.rules.answerer import EvidenceAnswerer
 from memagent.memory.question import QuestionKind, read_question
-from memagent.state.tokens import tokenize
+from memagent.state.effects import tokenize
 from memagent.timex.resolve import format_span
 
 SURE: Final = 0.5

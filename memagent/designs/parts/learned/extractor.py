@@ -19,9 +19,8 @@ from memagent.designs.parts.learned.reading import (
     TurnText,
     shipped_reader,
 )
-from memagent.designs.parts.rules.extractor import pieces
-from memagent.designs.parts.rules.statements import context_reason
-from memagent.designs.parts.rules.wording import time_told
+from memagent.designs.parts.rules.manager import pieces
+from memagent.designs.parts.rules.statements import context_reason, time_told
 
 KEEP: Final = 0.6
 """Least mean probability of the words of a statement that stands for its turn."""

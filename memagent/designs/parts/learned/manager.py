@@ -26,8 +26,7 @@ from memagent.designs.parts.learned.pairs import (
     names_old,
 )
 from memagent.designs.parts.learned.reading import Clause, shipped_reader
-from memagent.designs.parts.rules.statements import context_reason
-from memagent.designs.parts.rules.wording import time_told
+from memagent.designs.parts.rules.statements import context_reason, time_told
 from memagent.state.fold import folded
 from memagent.state.validation import restates
 

@@ -17,7 +17,7 @@ from memagent.designs.parts.learned.labels import ACTS, KINDS, SUBJECTS
 from memagent.designs.parts.learned.network import Network, pair_scores, softmax
 from memagent.designs.parts.learned.reading import Clause
 from memagent.designs.parts.learned.tokens import Floats
-from memagent.state.tokens import tokenize
+from memagent.state.effects import tokenize
 
 COMPARED: Final = 18
 """Features of the comparison itself; the classes of both statements follow."""

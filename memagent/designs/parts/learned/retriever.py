@@ -17,8 +17,8 @@ from memagent.core.answers import Hit, Question
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, Session, SourceRef, Turn
 from memagent.designs.base import SlotContext
-from memagent.designs.parts.retrieval.hybrid import TimedRetriever
-from memagent.designs.parts.rules.extractor import pieces, turn_fact
+from memagent.designs.parts.retrieval import TimedRetriever
+from memagent.designs.parts.rules.manager import pieces, turn_fact
 from memagent.designs.parts.rules.statements import context_reason
 from memagent.memory.bank import MemoryBank
 

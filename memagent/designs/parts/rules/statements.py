@@ -4,25 +4,324 @@ Pure, and made to err on the side of keeping. The rules for greetings and commen
 English; a question ends with a question mark in any script, and a sentence in another
 language that does not is a statement. The surprise: a question mark alone is not enough
 ("I moved to Porto, right?" states something).
+
+Rules for keeping turns as they were said: worth, repetition, conflict.
+
+Pure, English, and made to err on the side of keeping: a turn that no rule is sure about
+becomes an item of its own. The surprise: a turn in another script has words that no
+list here knows, so it always counts as worth keeping.
+
+Words for evidence: the time it tells, the part to quote, the line with speaker and date.
+
+Pure.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 
-from memagent.designs.parts.rules.keeping import (
-    NAME,
-    SMALL_TALK,
-    content,
-    informative,
-    stems,
-    terms_of,
+from memagent.core.records import Fact, Granularity, TimeSpan
+from memagent.designs.parts.lines import day_text
+from memagent.language.vocabulary import MONTHS, NEGATION, NUMBER, WEEKDAYS, any_of
+from memagent.memory.judging.evidence import Evidence
+from memagent.memory.question import QuestionKind, QuestionView
+from memagent.state.effects import tokenize
+from memagent.state.fold import folded
+from memagent.timex.resolve import MAX_TURN_TIMES, TimeMention, find_times
+
+# -- worth keeping ---------------------------------------------------------------------
+
+
+def stems(words: str) -> frozenset[str]:
+    """Return the index terms of a text, stop words included."""
+    return frozenset(tokenize(words, keep_stop_words=True))
+
+
+@lru_cache(maxsize=512)
+def _known_stems(text: str) -> frozenset[str]:
+    return stems(text)
+
+
+SMALL_TALK = stems(
+    """
+    hey hi hello howdy yo bye goodbye morning evening night afternoon welcome thanks thank
+    thx ty please sorry yes yeah yep yup ya no nope nah ok okay alright sure right exactly
+    absolutely definitely totally certainly indeed true agreed agree course cool nice great
+    good awesome amazing wonderful fantastic lovely sweet super wow whoa woah oh ooh aww aw
+    ah haha hahaha lol hmm hm mm uh um well so too much very really lot lots all always again
+    soon later now then there here this that it glad happy hear hearing sound sounds see
+    seeing talk talking chat chatting catch take care day one go going get got keep know let
+    like love mean same also more up out ha congrats congratulations luck best wishes wish
+    appreciate kind word words support bet idea fun enjoy hope hoping looking forward have
+    having had make makes made do doing done how what why who when where which about think
+    tell say thing things anything something everything new else even just still back long
+    time whats thats its im youre dont cant didnt doesnt youve ive weve theyre hows lets
+    guess believe could yourself myself till until proud way cheers anytime problem worries
+    worry any many some such mind actually
+    """
 )
-from memagent.language.vocabulary import MONTHS, WEEKDAYS, any_of
-from memagent.state.tokens import tokenize
 
-_SENTENCE = re.compile(r"[^.!?\uff1f\u061f\u3002\n]+[.!?\uff1f\u061f\u3002\n]*")
+
+def terms_of(names: Iterable[str]) -> frozenset[str]:
+    """Return the index terms of people's names."""
+    return frozenset[str]().union(*map(stems, names))
+
+
+def content(text: str, *, but: Iterable[str] = ()) -> set[str]:
+    """Return a text's index terms without small talk and without the terms `but`."""
+    return set(tokenize(text)) - SMALL_TALK - set(but)
+
+
+def informative(text: str, *, names: Iterable[str] = ()) -> bool:
+    """Say whether a turn goes beyond greeting, thanking, agreeing and the like.
+
+    The `names` of those present say nothing.
+    """
+    if not tokenize(text, keep_stop_words=True):
+        return bool(text.strip())
+    return bool(content(text, but=terms_of(names)))
+
+
+# -- repeats ---------------------------------------------------------------------------
+
+CALENDAR = re.compile(
+    rf"\b{any_of(*WEEKDAYS.values())}s?\b|\b{any_of(*MONTHS.values())}\b"
+    r"|\b(?:today|tomorrow|yesterday|tonight|morning|afternoon|evening|spring|summer|autumn"
+    r"|fall|winter)\b|\b(?:last|next)\s+\w+",
+    re.I,
+)
+NAME = re.compile(r"(?<=[^.!?\s])\s+([A-Z][\w’'-]*[a-z][\w-]*)")
+VALUES = (NUMBER, CALENDAR, NAME)
+"""Values that a statement may have wrong: numbers, calendar words, names in a sentence."""
+
+
+def overlap(first: str, second: str) -> float:
+    """Return the Jaccard overlap of two texts' index terms, stop words included: 0 to 1."""
+    terms, others = _known_stems(first), _known_stems(second)
+    return len(terms & others) / len(terms | others) if terms | others else 0.0
+
+
+def conflicting(first: str, second: str) -> bool:
+    """Say whether two texts differ in negation, numbers, calendar words or names.
+
+    Values count in their order; names count inside sentences only.
+    """
+    if bool(NEGATION.search(first)) != bool(NEGATION.search(second)):
+        return True
+    return any(values(first, rule) != values(second, rule) for rule in VALUES)
+
+
+def values(text: str, rule: re.Pattern[str]) -> list[str]:
+    """Return the matches of a rule in a text, folded, in order."""
+    return [folded(match.group(match.lastindex or 0)) for match in rule.finditer(text)]
+
+
+def _same_time(first: TimeSpan | None, second: TimeSpan | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return (first.start, first.end) == (second.start, second.end)
+
+
+_MIN_OVERLAP = 0.8
+_MIN_COSINE = 0.9
+"""Two statements of one speaker are near duplicates when both are reached."""
+
+
+def near_duplicate(fact: Fact, text: str, valid: TimeSpan | None, *, cosine: float | None) -> bool:
+    """Say whether a fact repeats `text`, with the same time and nothing that conflicts.
+
+    Words and meaning must be nearly the same. `cosine` is None when no vectors are at
+    hand; then nearly all words must be the same.
+    """
+    return (
+        (cosine is None or cosine >= _MIN_COSINE)
+        and 0.7 <= (len(fact.text) + 8) / (len(text) + 8) <= 1.4
+        and overlap(fact.text, text) >= (_MIN_OVERLAP if cosine is not None else 0.9)
+        and _same_time(fact.valid, valid)
+        and not conflicting(fact.text, text)
+    )
+
+
+_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*\s*")
+_LASTING = re.compile(r"^for\b.*?\b(day|week|month|year|decade)s?\b", re.I)
+
+
+def time_told(text: str, said_at: datetime | None) -> TimeSpan | None:
+    """Resolve the most telling time phrase of a text against `said_at`; None without any.
+
+    A written-out date comes before a relative one, a past time before a coming one, a
+    closed span before an open one. A date whose side is open tells no time.
+    """
+    times = find_times(text, anchor=said_at, most=MAX_TURN_TIMES)
+    mentions = _standing(text, [mention for mention in times if not mention.open])
+    if not mentions:
+        return None
+
+    def vagueness(mention: TimeMention) -> tuple[bool, bool, bool]:
+        span = mention.span
+        return (
+            span.start is None or span.end is None,
+            _ahead(mention, said_at) or span.granularity is Granularity.RANGE,
+            mention.relative,
+        )
+
+    return _beginning(min(mentions, key=vagueness), said_at)
+
+
+def time_for(evidence: Evidence, view: QuestionView) -> TimeSpan | None:
+    """Return the time that the statement gives for the question.
+
+    Of several, choose the one whose sentence shares most with the question.
+    """
+    times = find_times(evidence.text, anchor=evidence.said_at, most=MAX_TURN_TIMES)
+    mentions = _standing(evidence.text, [mention for mention in times if not mention.open])
+    if not mentions:
+        return evidence.valid
+
+    def fit(mention: TimeMention) -> tuple[int, bool]:
+        shared = set(view.terms) & set(tokenize(_sentence_at(evidence.text, mention.start)))
+        return len(shared), _ahead(mention, evidence.said_at) == view.ahead
+
+    return _beginning(max(mentions, key=fit), evidence.said_at)
+
+
+_TAKEN_BACK = re.compile(
+    r"(?:\bnot|\binstead\s+of|\bI\s+(?:said|told\s+you)\b[^.,;?!]*)(?:\s+(?:in|on|at|for|the))*\s*$",
+    re.I,
+)
+
+
+def _standing(text: str, mentions: Sequence[TimeMention]) -> list[TimeMention]:
+    """Drop mentions that the text takes back or names a thing by; keep all if none is left.
+
+    Examples are "not on Tuesday", "I said June" and "last year's race".
+    """
+    standing = [
+        mention
+        for mention in mentions
+        if not _TAKEN_BACK.search(text[max(0, mention.start - 60) : mention.start])
+        and text[mention.end : mention.end + 2] not in ("'s", "’s")
+    ]
+    return standing or list(mentions)
+
+
+def _ahead(mention: TimeMention, said_at: datetime | None) -> bool:
+    return said_at is not None and mention.span.start is not None and mention.span.start > said_at
+
+
+def _beginning(mention: TimeMention, said_at: datetime | None) -> TimeSpan:
+    """Return the beginning of a duration, and the own span of any other mention.
+
+    "For three years", said in 2023, gives 2020.
+    """
+    span = mention.span
+    match = _LASTING.match(mention.text)
+    if (
+        match is None
+        or span.start is None
+        or said_at is None
+        or span.granularity is not Granularity.RANGE
+    ):
+        return span
+    start, unit = span.start, match[1].lower()
+    if unit == "year":
+        end = datetime(start.year + 1, 1, 1, tzinfo=UTC)
+        return TimeSpan(start=start, end=end, granularity=Granularity.YEAR, text=span.text)
+    if unit == "month" and start.day == 1:
+        end = datetime(start.year + start.month // 12, start.month % 12 + 1, 1, tzinfo=UTC)
+        return TimeSpan(start=start, end=end, granularity=Granularity.MONTH, text=span.text)
+    return span
+
+
+def _sentence_at(text: str, at: int) -> str:
+    return next(
+        (match.group() for match in _SENTENCE.finditer(text) if match.start() <= at < match.end()),
+        text,
+    )
+
+
+def quote_from(text: str, terms: Sequence[str], *, limit: int = 320) -> str:
+    """Quote a text word for word: all of it, or sentences in a row that cover most terms.
+
+    A text of more than `limit` characters is cut.
+    """
+    if len(text.strip()) <= limit:
+        return text.strip()
+    sentences = [(match.start(), match.end()) for match in _SENTENCE.finditer(text)]
+    best, most = (0, limit), -1
+    for i, (start, first_stop) in enumerate(sentences):
+        stop = min(first_stop, start + limit)
+        for _, end in sentences[i + 1 :]:
+            if end - start > limit:
+                break
+            stop = end
+        covered = len(set(terms).intersection(tokenize(text[start:stop])))
+        if covered > most:
+            best, most = (start, stop), covered
+    return text[best[0] : best[1]].strip()
+
+
+_PLACES = re.compile(
+    r"\b(?:live|lives|living|lived|move|moved|moving|relocated|settled|based|work|works|study|studies"
+    r"|born|grew\s+up|went|go|travel(?:led|ed)?|flew|stay(?:ed|ing)?)\b[^.?!,;]{0,80}?\s(?:in|to|at|near)\s+"
+    r"((?:the\s+)?[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*)"
+)
+_LIVING = re.compile(r"liv|mov|reloc|settl|based|born|grew|stay", re.I)
+"""Verbs of a place that somebody lives at; a job or a journey names another."""
+_COUNTS = re.compile(
+    rf"\b({NUMBER.pattern})\s+"
+    r"(?:\w+\s+){0,2}?([a-z]+)",
+    re.I,
+)
+_CALLED = re.compile(
+    r"\b(?:called|named|name\s+is|name['’]s)\s+([A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)?)"
+)
+
+
+def short_answer(evidence: Evidence, view: QuestionView) -> str:
+    """Return the span that answers, "Porto.", where type and slot are certain; else "".
+
+    Certain means: one place after a verb of place, one number before the noun that is
+    counted, or one name after "called"; two different ones are not certain.
+    """
+    sentences = [match.group() for match in _SENTENCE.finditer(evidence.text)]
+    best = max(
+        (len(set(view.terms) & set(tokenize(sentence))) for sentence in sentences), default=0
+    )
+    text = " ".join(
+        sentence for sentence in sentences if len(set(view.terms) & set(tokenize(sentence))) == best
+    )
+    asked = set(view.terms)
+    if view.kind is QuestionKind.WHERE:
+        living = bool(asked & {"live", "home", "resid"})
+        spans = [
+            match[1]
+            for match in _PLACES.finditer(text)
+            if not living or _LIVING.match(match[0]) is not None
+        ]
+        spans = [span for span in spans if not _TAKEN.search(text[: text.index(span)])]
+    elif view.kind is QuestionKind.HOW_MANY:
+        spans = [match[1] for match in _COUNTS.finditer(text) if asked & set(tokenize(match[2]))]
+    elif "name" in asked or "call" in asked:
+        spans = [match[1] for match in _CALLED.finditer(text)]
+    else:
+        return ""
+    return f"{spans[0]}." if len(set(spans)) == 1 else ""
+
+
+_TAKEN = re.compile(r"(?:n['’]t|\bnot|\bno\s+longer|\bused\s+to|\bleft)\b[^.?!,;]*$", re.I)
+
+
+def said_line(speaker: str | None, said_at: datetime | None, quote: str) -> str:
+    """Write speaker, day and words: `Anna said on 8 May 2023: "..."`."""
+    when = f" on {day_text(said_at)}" if said_at is not None else ""
+    return f'{speaker or "It was"} said{when}: "{quote}"'
+
+
+_STATEMENTS_SENTENCE = re.compile(r"[^.!?\uff1f\u061f\u3002\n]+[.!?\uff1f\u061f\u3002\n]*")
 _MAX_SENTENCE = 1_000
 """Rules read so many characters of a sentence."""
 _ASKS = re.compile(r"[?\uff1f\u061f\u055e\u2e2e\u037e]")
@@ -131,7 +430,7 @@ def context_reason(text: str, *, names: Iterable[str] = (), comments: bool = Tru
     if not informative(text, names=names):
         return "small talk: says nothing to remember"
     asks = False
-    for match in _SENTENCE.finditer(text):
+    for match in _STATEMENTS_SENTENCE.finditer(text):
         sentence = match.group().strip()[:_MAX_SENTENCE]
         terms = tokenize(sentence, keep_stop_words=True)
         if not terms:

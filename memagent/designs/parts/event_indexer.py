@@ -1,0 +1,567 @@
+"""An indexer that asks a model which events a session tells and how they hang together.
+
+The first call divides the dialogue into a few whole events; the second sees dialogue
+and events and considers all pairs. What follows from the turns is the system's work:
+date, resolved time, ids. Links to items, people and the time line are added by rules,
+and new events are merged with earlier ones. Where a new event is near to an earlier one
+but not so near as to be plainly the same, a third call judges all such pairs together.
+Entries that cannot be read, events that name no turn of the session and relations that
+break a rule of the graph are listed in `rejected` and stay out.
+
+Edges that tie a session's new events to people, names, items and the time line.
+
+Shared by both indexers. Nothing here asks a model; entity nodes that exist already are
+left as they are.
+
+An indexer that needs no model: a session's turns become events word for word.
+
+Informative turns that follow each other and share content words form one event (at most
+four turns). The event holds the words that were said, with the speakers as its people
+and the time its words tell, resolved against the date. MENTIONS lead to people and
+names, BEFORE follows resolved times, ELABORATES leads to the event before when both
+speak of the same thing, PART_OF leads from the items made of its turns. The surprise:
+events told twice are merged only when their words nearly agree, so events that are only
+alike stay apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from memagent.core.exchange import JsonSchema, Role
+from memagent.core.ops import Rejected, RejectReason
+from memagent.core.records import (
+    Event,
+    EventEdge,
+    NodeKind,
+    Relation,
+    Session,
+    Trust,
+    Turn,
+    content_id,
+)
+from memagent.core.snapshot import Commit, GraphDelta
+from memagent.designs.base import (
+    OnePrompt,
+    Prompt,
+    SlotContext,
+    fence,
+    load_prompt,
+    prompts_of,
+    quoted,
+)
+from memagent.designs.parts.folding import Dialogue, echo_in, shares_content
+from memagent.designs.parts.lines import (
+    INTEGER,
+    TEXT,
+    TEXT_OR_NULL,
+    TEXTS,
+    JsonCall,
+    ask_for_json,
+    date_text,
+    event_notes,
+    list_schema,
+    object_schema,
+    turn_line,
+)
+from memagent.designs.parts.rules.statements import content, informative, terms_of, time_told
+from memagent.events.merge import (
+    EventJudge,
+    Judgement,
+    Likeness,
+    MergeSettings,
+    event_texts,
+    merge_events,
+    near_pairs,
+    open_events,
+)
+from memagent.memory.bank import MemoryBank
+from memagent.memory.event_vectors import text_vectors
+from memagent.protocols import Vector
+from memagent.replies.events import (
+    MODEL_RELATIONS,
+    EventDraft,
+    RelationDraft,
+    parse_events,
+    parse_pairs,
+    parse_relations,
+)
+from memagent.state.effects import entity_id, names_in
+from memagent.state.fold import BankState, folded
+from memagent.timex.resolve import resolve_time
+
+_MAX_MENTIONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedEvents:
+    """New events with their edges, for a merge into the graph of `state`."""
+
+    state: BankState
+    delta: GraphDelta
+    vectors: Mapping[str, Vector]
+    """Unit vectors (D,) of the texts of open and new events, by text."""
+
+
+async def link_events(bank: MemoryBank, events: Sequence[Event]) -> LinkedEvents:
+    """Link new events to the memory.
+
+    Edges are MENTIONS (event to person or name), PART_OF (item to event) and BEFORE
+    (along the time line of the people).
+    """
+    state = await bank.sync()
+    entities, mentions = _mentions(state, events)
+    edges = (*mentions, *_parts(state, events), *_time_edges(state, events))
+    present = (*open_events(state.graph), *events)
+    vectors = await text_vectors(bank, [text for event in present for text in event_texts(event)])
+    return LinkedEvents(state, GraphDelta(nodes=(*events, *entities), edges=edges), vectors)
+
+
+def _mentions(state: BankState, events: Sequence[Event]) -> tuple[list[Event], list[EventEdge]]:
+    entities: dict[str, Event] = {}
+    edges: list[EventEdge] = []
+    for event in events:
+        mentioned = (*event.people, *names_in(event.summary))
+        names = {entity_id(name): name for name in reversed(mentioned)}
+        for node_id, name in list(reversed(names.items()))[:_MAX_MENTIONS]:
+            if state.graph.node(node_id) is None:
+                entities.setdefault(
+                    node_id, Event(id=node_id, kind=NodeKind.ENTITY, summary=name[:240])
+                )
+            edges.append(_edge(event.id, node_id, Relation.MENTIONS, event.source_turn_ids))
+    return list(entities.values()), edges
+
+
+def _parts(state: BankState, events: Sequence[Event]) -> list[EventEdge]:
+    """Return edges from active items to the events that share turns with them."""
+    by_turn: dict[str, list[Event]] = {}
+    for event in events:
+        for turn_id in event.source_turn_ids:
+            by_turn.setdefault(turn_id, []).append(event)
+    edges: list[EventEdge] = []
+    for item in sorted(state.active(), key=lambda item: item.id):
+        if state.graph.node(item.id) is None:
+            continue
+        shared: dict[str, list[str]] = {}
+        for turn_id in item.source_turn_ids:
+            for event in by_turn.get(turn_id, ()):
+                shared.setdefault(event.id, []).append(turn_id)
+        edges.extend(
+            _edge(item.id, event_id, Relation.PART_OF, turns) for event_id, turns in shared.items()
+        )
+    return edges
+
+
+def _time_edges(state: BankState, events: Sequence[Event]) -> list[EventEdge]:
+    """Return BEFORE edges from the nearest earlier event and to the nearest later one.
+
+    Only events with closed times that share people count.
+    """
+    timed = [event for event in (*open_events(state.graph), *events) if _bounded(event)]
+    edges: dict[tuple[str, str], EventEdge] = {}
+    for event in filter(_bounded, events):
+        near = [other for other in timed if other.id != event.id and _share_people(other, event)]
+        before = [other for other in near if _precedes(other, event)]
+        after = [other for other in near if _precedes(event, other)]
+        pairs: list[tuple[Event, Event]] = []
+        if before:
+            pairs.append((max(before, key=lambda other: (_end(other), other.id)), event))
+        if after:
+            pairs.append((event, min(after, key=lambda other: (_start(other), other.id))))
+        for first, second in pairs:
+            edges[first.id, second.id] = _edge(
+                first.id, second.id, Relation.BEFORE, event.source_turn_ids
+            )
+    return list(edges.values())
+
+
+def _bounded(event: Event) -> bool:
+    return event.valid is not None and event.valid.start is not None and event.valid.end is not None
+
+
+def _precedes(first: Event, second: Event) -> bool:
+    return bool(first.valid and second.valid and first.valid.precedes(second.valid))
+
+
+def _share_people(first: Event, second: Event) -> bool:
+    return not set(map(folded, first.people)).isdisjoint(map(folded, second.people))
+
+
+def _start(event: Event) -> float:
+    return event.valid.start.timestamp() if event.valid and event.valid.start else 0.0
+
+
+def _end(event: Event) -> float:
+    return event.valid.end.timestamp() if event.valid and event.valid.end else 0.0
+
+
+def _edge(source: str, target: str, relation: Relation, turns: Sequence[str]) -> EventEdge:
+    return EventEdge(
+        source=source, target=target, relation=relation, evidence_turn_ids=tuple(turns)
+    )
+
+
+_MAX_SUMMARY_CHARS = 1_200
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleIndexer:
+    """Turns a session into events and edges, merged into the graph. Asks no model."""
+
+    max_turns: int = 4
+    merge: MergeSettings = MergeSettings(same_cosine=0.95)
+
+    async def __call__(
+        self,
+        commits: Sequence[Commit],  # noqa: ARG002 - interface
+        ctx: SlotContext,
+        /,
+    ) -> GraphDelta:
+        """Return the session's additions; none when no turn says anything."""
+        session = ctx.session
+        if session is None:
+            return GraphDelta()
+        groups = _turn_groups(session, max_turns=self.max_turns)
+        events = [_event(session, group, order) for order, group in enumerate(groups)]
+        linked = await link_events(ctx.bank, events)
+        edges = (*linked.delta.edges, *_elaborations(session, groups, events))
+        proposal = linked.delta.model_copy(update={"edges": edges, "session_id": session.id})
+        return await merge_events(
+            linked.state.graph, proposal, vectors=linked.vectors, settings=self.merge
+        )
+
+
+def _turn_groups(session: Session, *, max_turns: int) -> list[list[Turn]]:
+    """Group neighbouring informative turns on one topic, in order.
+
+    Small talk ends a group and belongs to none.
+    """
+    groups: list[list[Turn]] = []
+    running = False
+    for turn in session.turns:
+        trusted = not turn.recalled and turn.trust.rank <= Trust.ASSISTANT.rank
+        if not trusted or not informative(turn.said, names=session.speakers):
+            running = False
+        elif running and len(groups[-1]) < max_turns and _related(session, groups[-1], [turn]):
+            groups[-1].append(turn)
+        else:
+            groups.append([turn])
+            running = True
+    return groups
+
+
+def _related(session: Session, first: Sequence[Turn], second: Sequence[Turn]) -> bool:
+    """Say whether two runs of turns share a content word that is no speaker's name."""
+    names = terms_of(session.speakers)
+    words, others = (
+        set[str]().union(*(content(turn.said, but=names) for turn in turns))
+        for turns in (first, second)
+    )
+    return bool(words & others)
+
+
+def _event(session: Session, turns: Sequence[Turn], order: int) -> Event:
+    times = (time_told(turn.said, session.date_of(turn)) for turn in turns)
+    valid = next((span for span in times if span is not None), None)
+    summary = "\n".join(f"{turn.speaker}: {turn.said.strip()}" for turn in turns)
+    return Event(
+        id=content_id("evt", *(turn.id for turn in turns)),
+        summary=summary[:_MAX_SUMMARY_CHARS],
+        people=tuple(dict.fromkeys(turn.speaker for turn in turns)),
+        source_turn_ids=tuple(turn.id for turn in turns),
+        time_text=valid.text if valid else None,
+        valid=valid,
+        said_at=session.date_of(turns[0]),
+        session_id=session.id,
+        order=order,
+    )
+
+
+def _elaborations(
+    session: Session, groups: Sequence[Sequence[Turn]], events: Sequence[Event]
+) -> list[EventEdge]:
+    return [
+        EventEdge(
+            source=later.id,
+            target=earlier.id,
+            relation=Relation.ELABORATES,
+            evidence_turn_ids=(*earlier.source_turn_ids, *later.source_turn_ids),
+        )
+        for (first, second), (earlier, later) in zip(
+            pairwise(groups), pairwise(events), strict=True
+        )
+        if _related(session, first, second)
+    ]
+
+
+EVENTS_SCHEMA: Final[JsonSchema] = list_schema(
+    "events",
+    object_schema({"summary": TEXT, "people": TEXTS, "turns": TEXTS, "when": TEXT_OR_NULL}),
+)
+RELATIONS_SCHEMA: Final[JsonSchema] = list_schema(
+    "relations",
+    object_schema(
+        {
+            "source": INTEGER,
+            "target": INTEGER,
+            "relation": {
+                "type": "string",
+                "enum": sorted(relation.value for relation in MODEL_RELATIONS),
+            },
+            "label": TEXT,
+            "turns": TEXTS,
+            "confidence": {"type": "number"},
+        }
+    ),
+)
+
+
+PAIRS_SCHEMA: Final[JsonSchema] = list_schema(
+    "pairs",
+    object_schema(
+        {
+            "pair": INTEGER,
+            "verdict": {"type": "string", "enum": [likeness.value for likeness in Likeness]},
+            "label": TEXT,
+        }
+    ),
+)
+NearPair = tuple[Event, Event, float]
+"""(earlier event, later event, cosine)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeJudge(OnePrompt):
+    """Judges near-equal events with at most one model call, or two if it is unreadable.
+
+    Pairs whose cosine is at least `sure_cosine` are the same without asking; below the
+    floor of the merge nobody asks. A pair that the reply does not settle falls back to
+    the cosine, as without a judge.
+    """
+
+    sure_cosine: float = 0.97
+    """At least this is the same event without asking."""
+    most_pairs: int = 40
+    """Pairs asked about, nearest first; the cosine decides about the rest."""
+    prompt: str = "merge_events"
+    retry: bool = True
+
+    async def __call__(
+        self, pairs: Sequence[NearPair], ctx: SlotContext, *, settings: MergeSettings, ordinal: int
+    ) -> tuple[EventJudge, list[Rejected]]:
+        """Return the judge, which asks nothing more, and the entries that were not read.
+
+        `ordinal` counts its call among the indexer's calls.
+        """
+        verdicts = {
+            _pair_key(first, later): Judgement(
+                likeness=Likeness.SAME if cosine >= settings.same_cosine else Likeness.NEITHER
+            )
+            for first, later, cosine in pairs
+        }
+        unsure = [
+            pair
+            for pair in pairs
+            if pair[2] < self.sure_cosine and pair[0].summary != pair[1].summary
+        ][: self.most_pairs]
+        rejected: list[Rejected] = []
+        if unsure:
+            lines = (line for i, pair in enumerate(unsure) for line in _pair_lines(i, pair))
+            reply = await ask_for_json(
+                ctx,
+                JsonCall(
+                    role=Role.INDEXER,
+                    prompt=load_prompt(self.prompt),
+                    schema=PAIRS_SCHEMA,
+                    parse=lambda text: parse_pairs(text, pairs=len(unsure)),
+                ),
+                {"pairs": fence("pairs", lines)},
+                ordinal=ordinal,
+                retry=self.retry,
+            )
+            rejected += reply.parsed.rejected
+            for draft in reply.parsed.values:
+                first, later, _ = unsure[draft.pair]
+                verdicts[_pair_key(first, later)] = draft.judgement
+
+        async def judge(first: Event, later: Event) -> Judgement:
+            return verdicts.get(_pair_key(first, later)) or Judgement(likeness=Likeness.NEITHER)
+
+        return judge, rejected
+
+
+def _pair_key(first: Event, later: Event) -> tuple[str, str]:
+    return (first.summary, later.summary)
+
+
+def _pair_lines(index: int, pair: NearPair) -> list[str]:
+    first, later, _ = pair
+    return [
+        f"{index}. first: {event_notes(first)}{quoted(first.summary)}",
+        f"   second: {event_notes(later)}{quoted(later.summary)}",
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventIndexer:
+    """Turns a session into merged events and edges, with two or three model calls.
+
+    Each reply that cannot be read costs one more call.
+    """
+
+    judge: MergeJudge | None = MergeJudge()
+    """Settles whether near events are one; without it the cosine decides."""
+    merge: MergeSettings = MergeSettings()
+    retry: bool = True
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The prompts of the two calls and of the judge."""
+        return (load_prompt("segment"), load_prompt("relate_events"), *prompts_of(self.judge))
+
+    async def __call__(
+        self,
+        commits: Sequence[Commit],  # noqa: ARG002 - interface
+        ctx: SlotContext,
+        /,
+    ) -> GraphDelta:
+        """Return the session's additions; only `rejected` is filled when it tells no event."""
+        session = ctx.session
+        if session is None:
+            return GraphDelta()
+        events, rejected = await self._segment(session, ctx)
+        edges: list[EventEdge] = []
+        if len(events) > 1:
+            edges, bad_edges = await self._relate(session, events, ctx)
+            rejected += bad_edges
+        linked = await link_events(ctx.bank, events)
+        graph = linked.state.graph
+        judge: EventJudge | None = None
+        if self.judge is not None:
+            pairs = near_pairs(graph, events, vectors=linked.vectors, settings=self.merge)
+            judge, bad_verdicts = await self.judge(pairs, ctx, settings=self.merge, ordinal=4)
+            rejected += bad_verdicts
+        proposal = linked.delta.model_copy(
+            update={
+                "edges": (*edges, *linked.delta.edges),
+                "session_id": session.id,
+                "rejected": tuple(
+                    f"{entry.detail}: {entry.raw}" if entry.raw else entry.detail
+                    for entry in rejected
+                ),
+            }
+        )
+        return await merge_events(
+            graph, proposal, vectors=linked.vectors, judge=judge, settings=self.merge
+        )
+
+    async def _segment(
+        self, session: Session, ctx: SlotContext
+    ) -> tuple[list[Event], list[Rejected]]:
+        reply = await ask_for_json(
+            ctx,
+            JsonCall(
+                role=Role.INDEXER,
+                prompt=load_prompt("segment"),
+                schema=EVENTS_SCHEMA,
+                parse=parse_events,
+            ),
+            {
+                "date": date_text(session.at),
+                "speakers": ", ".join(map(quoted, session.speakers)),
+                "dialogue": _dialogue(session),
+            },
+            ordinal=0,
+            retry=self.retry,
+        )
+        results = [_ground(draft, session, at) for at, draft in enumerate(reply.parsed.values)]
+        events = {event.id: event for event in results if isinstance(event, Event)}
+        rejected = [entry for entry in results if isinstance(entry, Rejected)]
+        return list(events.values()), [*reply.parsed.rejected, *rejected]
+
+    async def _relate(
+        self, session: Session, events: Sequence[Event], ctx: SlotContext
+    ) -> tuple[list[EventEdge], list[Rejected]]:
+        reply = await ask_for_json(
+            ctx,
+            JsonCall(
+                role=Role.INDEXER,
+                prompt=load_prompt("relate_events"),
+                schema=RELATIONS_SCHEMA,
+                parse=lambda text: parse_relations(text, events=len(events)),
+            ),
+            {
+                "date": date_text(session.at),
+                "dialogue": _dialogue(session),
+                "events": fence(
+                    "events", (_event_line(i, event) for i, event in enumerate(events))
+                ),
+            },
+            ordinal=2,
+            retry=self.retry,
+        )
+        edges = [_event_indexer_edge(draft, events, session) for draft in reply.parsed.values]
+        return edges, list(reply.parsed.rejected)
+
+
+def _ground(draft: EventDraft, session: Session, order: int) -> Event | Rejected:
+    """Fill date, time and people of an event from its turns.
+
+    Reject it when it names no turn of the session or shares no content with its turns;
+    turns of other sessions are left out.
+    """
+    turn_ids = _turns_of(draft.turn_ids, session)
+    if not turn_ids:
+        detail = f"the event names no turn of session {session.id!r}"
+        return Rejected(reason=RejectReason.FOREIGN_TURN, detail=detail, raw=draft.summary[:120])
+    turns = [turn for turn in session.turns if turn.id in turn_ids]
+    said_at = session.date_of(turns[0])
+    dialogue = Dialogue(session.turns)
+    echo = echo_in(draft.summary, load_prompt("segment").examples, dialogue)
+    if echo or not shares_content(draft.summary, turns, dialogue, said_at=said_at):
+        detail = "the event repeats the prompt" if echo else "no word of it is in its turns"
+        return Rejected(reason=RejectReason.UNGROUNDED, detail=detail, raw=draft.summary[:120])
+    told = (*(turn.text for turn in turns), draft.summary)
+    return Event(
+        id=content_id("evt", *turn_ids, draft.summary),
+        summary=draft.summary,
+        people=draft.people or tuple(dict.fromkeys(turn.speaker for turn in turns)),
+        source_turn_ids=turn_ids,
+        time_text=draft.when,
+        valid=resolve_time(draft.when, anchor=said_at, told=told) if draft.when else None,
+        said_at=said_at,
+        session_id=session.id,
+        order=order,
+    )
+
+
+def _turns_of(names: Iterable[str], session: Session) -> tuple[str, ...]:
+    """Return the ids of the named turns of a session, in the session's order."""
+    last = {folded(turn.id): turn.id for turn in session.turns}
+    named = {last.get(folded(name)) for name in names}
+    return tuple(turn.id for turn in session.turns if turn.id in named)
+
+
+def _event_indexer_edge(
+    draft: RelationDraft, events: Sequence[Event], session: Session
+) -> EventEdge:
+    return EventEdge(
+        source=events[draft.source].id,
+        target=events[draft.target].id,
+        relation=draft.relation,
+        label=draft.label,
+        evidence_turn_ids=_turns_of(draft.turn_ids, session),
+        confidence=draft.confidence,
+    )
+
+
+def _dialogue(session: Session) -> str:
+    return fence("dialogue", (turn_line(turn) for turn in session.turns if not turn.recalled))
+
+
+def _event_line(index: int, event: Event) -> str:
+    when = f" (time {quoted(event.time_text)})" if event.time_text else ""
+    return f"{index}. {quoted(event.summary)}{when}"

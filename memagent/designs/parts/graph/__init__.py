@@ -1,1 +1,0 @@
-"""Indexers and retrievers of the event graph."""

@@ -1,1 +1,0 @@
-"""Slots that ask a language model."""

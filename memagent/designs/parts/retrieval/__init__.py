@@ -1,1 +1,0 @@
-"""Retrievers that search the memories; those of the event graph are in `parts.graph`."""

@@ -1,1 +1,0 @@
-"""The journal on a PostgreSQL server."""

@@ -1,1 +1,0 @@
-"""The journal in a SQLite file."""

@@ -1,1 +1,0 @@
-"""Trials over a bank, and the lessons that designs take from them."""

@@ -1,1 +1,0 @@
-"""The part of the API that speaks as OpenAI's does: chat, responses, models, embeddings."""

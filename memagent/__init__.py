@@ -59,8 +59,7 @@ __all__ = [
 _HOMES = {
     "agent": "Agent",
     "async_agent": "AsyncAgent",
-    "client.async_client": "AsyncClient",
-    "client.sync_client": "Client",
+    "client.async_client": "AsyncClient Client",
     "core.answers": "Answer AsOf Citation Filter Hit Question",
     "core.errors": "ConfigError MemAgentError",
     "core.ops": "Add Delete Noop Update",

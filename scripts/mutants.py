@@ -25,7 +25,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = {
-    "memagent/state/validation.py": ("unit/memory/test_validate_ops.py",),
     "memagent/state/validation.py": (
         "unit/memory/test_validate_ops.py",
         "unit/memory/test_trust_attacks.py",

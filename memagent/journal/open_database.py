@@ -252,7 +252,6 @@ class OpenDatabase:
     @property
     def cache(self) -> EmbeddingCache:
         """The embedding cache in the same database; usable until the journal is closed."""
-
         return SqlEmbeddingCache(self._reader, self._writer, check=self._check)
 
     @property

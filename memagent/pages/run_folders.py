@@ -247,8 +247,8 @@ def _names(folder: Path) -> list[str]:
 
 def _stages(home: Path, settings: Json, most_bytes: int, *, steps: bool) -> Iterator[Stage]:
     first = 0
-    for number, planned in enumerate(_dicts(settings.get("stage"))):
-        place = home / f"stage{number}"
+    for at, planned in enumerate(_dicts(settings.get("stage"))):
+        place = home / f"stage{at}"
         if not place.is_dir():
             return
         ended = _object(place / "ended.json", most_bytes)

@@ -433,9 +433,9 @@ class _Arms:
                 rankings["dense"] = scoring.cosines(k=count, where=None if near.empty else near)
             if "dense_context" in arms:
                 rankings["dense_context"] = scoring.cosines(k=count, field=CONTEXT, where=only)
-        for name, field in _LEXICAL:
+        for name, part in _LEXICAL:
             if name in arms:
-                rankings[name] = scoring.words(k=count, field=field, where=only)
+                rankings[name] = scoring.words(k=count, field=part, where=only)
         return rankings
 
 

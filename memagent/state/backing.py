@@ -306,7 +306,7 @@ class PairHead(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Grounds:
     """The words that an op rests on: its facts, and the turns these cite."""
 
     facts: tuple[Fact, ...]
@@ -346,7 +346,7 @@ class Guard:
     enforce: bool = True
     """Whether ops that fail are refused; else only their doubts are kept."""
 
-    def problem(self, op: MemoryOp, item: MemoryItem | None, told: Told, *, ended: int) -> str:
+    def problem(self, op: MemoryOp, item: MemoryItem | None, told: Grounds, *, ended: int) -> str:
         """Return why an op is not backed; "" when it is.
 
         `item` is what it changes or names, and `ended` how many memories its fact has
@@ -361,7 +361,7 @@ class Guard:
             case Update() | Delete():
                 return self._of_change(op, item, told, ended) if item is not None else ""
 
-    def _of_change(self, op: Update | Delete, item: MemoryItem, told: Told, ended: int) -> str:
+    def _of_change(self, op: Update | Delete, item: MemoryItem, told: Grounds, ended: int) -> str:
         reason = _unfit(item, told)
         if not reason and isinstance(op, Update):
             reason = _bad_text(op, item, told)
@@ -380,7 +380,7 @@ class Guard:
 
 
 def ungrounded(
-    text: str, told: Told, *, old: MemoryItem | None = None, valid: TimeSpan | None = None
+    text: str, told: Grounds, *, old: MemoryItem | None = None, valid: TimeSpan | None = None
 ) -> str:
     """Return which word of a new text stands neither in the old one nor in what was told."""
     known = "\n".join((old.text if old else "", told.text, *told.speakers, *_people(old, told)))
@@ -399,7 +399,7 @@ def ungrounded(
     return ""
 
 
-def _unfit(item: MemoryItem, told: Told) -> str:
+def _unfit(item: MemoryItem, told: Grounds) -> str:
     """Return why what was told can change nothing: another subject, a joke, a question."""
     for fact in told.facts:
         subject, owner = fact.subject or fact.speaker, item.subject or item.speaker
@@ -419,7 +419,7 @@ def _unfit(item: MemoryItem, told: Told) -> str:
     return ""
 
 
-def _bad_text(op: Update, item: MemoryItem, told: Told) -> str:
+def _bad_text(op: Update, item: MemoryItem, told: Grounds) -> str:
     if reason := ungrounded(op.text, told, old=item, valid=op.valid):
         return reason
     old, new, fact = (_content(text, told) for text in (item.text, op.text, told.stated))
@@ -438,7 +438,7 @@ def _bad_text(op: Update, item: MemoryItem, told: Told) -> str:
     return ""
 
 
-def _bad_end(item: MemoryItem, told: Told) -> str:
+def _bad_end(item: MemoryItem, told: Grounds) -> str:
     ends = _guard_denies(told.text) or _ENDS.search(told.text) is not None
     fact, old = _content(told.stated, told), _content(item.text, told)
     if not ends and (fact <= old or not speaks_of(fact, old)):
@@ -450,7 +450,7 @@ def _bad_end(item: MemoryItem, told: Told) -> str:
     return ""
 
 
-def _not_known(item: MemoryItem, told: Told) -> str:
+def _not_known(item: MemoryItem, told: Grounds) -> str:
     """Return why a memory does not say a fact already."""
     for fact in told.facts:
         new, old = _content(fact.text, told), _content(item.text, told)
@@ -489,15 +489,15 @@ def _guard_denies(text: str) -> bool:
     return NEGATION.search(text) is not None
 
 
-def _content(text: str, told: Told) -> frozenset[str]:
+def _content(text: str, told: Grounds) -> frozenset[str]:
     return frozenset(tokenize(text)) - _people_terms(told)
 
 
-def _people_terms(told: Told) -> frozenset[str]:
+def _people_terms(told: Grounds) -> frozenset[str]:
     return frozenset(term for name in (*told.speakers, "user") for term in tokenize(name))
 
 
-def _people(old: MemoryItem | None, told: Told) -> Iterable[str]:
+def _people(old: MemoryItem | None, told: Grounds) -> Iterable[str]:
     records: Sequence[Fact | MemoryItem] = (*told.facts, *((old,) if old else ()))
     return [name for record in records for name in (record.subject, record.speaker) if name]
 
@@ -512,7 +512,7 @@ def _opposed(first: frozenset[str], second: frozenset[str]) -> bool:
     return bool(first & _LIKES and second & _HATES) or bool(first & _HATES and second & _LIKES)
 
 
-def _share(item: MemoryItem, told: Told) -> float:
+def _share(item: MemoryItem, told: Grounds) -> float:
     own = _content(item.text, told)
     return len(own & _content(told.text, told)) / len(own) if own else 0.0
 
@@ -525,7 +525,7 @@ def _named_in(name: str, text: str) -> bool:
     return bool(set(tokenize(name)) & set(tokenize(text)))
 
 
-def _dates(told: Told, old: MemoryItem | None, valid: TimeSpan | None) -> frozenset[str]:
+def _dates(told: Grounds, old: MemoryItem | None, valid: TimeSpan | None) -> frozenset[str]:
     """Return the terms that write out the days which are told."""
     spans = [valid, *(fact.valid for fact in told.facts), old.valid if old else None]
     moments = [moment for span in spans if span for moment in (span.start, span.end) if moment]

@@ -46,8 +46,8 @@ from memagent.core.ops import (
 )
 from memagent.core.records import Chunk, Fact, MemoryItem, TimeSpan, Trust, Turn, lowest_trust
 from memagent.state.backing import (
+    Grounds,
     Guard,
-    Told,
     Words,
     backs_addition,
     backs_change,
@@ -447,7 +447,7 @@ class _Validator:
         if isinstance(op, Add):
             cited |= dict.fromkeys(op.fact.source_turn_ids)
         turns = [turn for name in cited if (turn := self.source.turns.get(name)) is not None]
-        told = Told(
+        told = Grounds(
             shown,
             tuple(turn.said for turn in turns),
             tuple(dict.fromkeys(turn.speaker for turn in self.source.turns.values())),

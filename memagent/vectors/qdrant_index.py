@@ -276,7 +276,6 @@ class QdrantIndex:
 
         A callable `client` is called at every try, inside the event loop of the call.
         """
-
         self._client = client if callable(client) else lambda: client
         self._points = Points(scope or Scope())
         self._name, self._dim = collection, dim
@@ -503,32 +502,47 @@ class QdrantIndex:
         Raises `StoreUnavailable` (retryable), `ConfigError` for a refused key,
         `StoreError` for a request that the server finds wrong.
         """
-        patience, began = self._patience, time.monotonic()
-        pause_s = patience.first_pause_s
-        for tried in range(1, patience.tries + 1):
-            left_s = patience.total_s - (time.monotonic() - began)
-            try:
-                async with asyncio.timeout(max(min(patience.timeout_s, left_s), 0.001)):
-                    return await call(self._client())
-            except MemAgentError:
-                raise
-            except Exception as exc:
-                fault = _fault(exc)
-                if fault.final is not None:
-                    self._ready = self._prepared = False
-                    raise fault.final(f"Qdrant, {doing}: {fault.reason}") from exc
-                rest_s = fault.wait_s
-                if rest_s is None:
-                    rest_s = min(pause_s, patience.longest_pause_s) * random.uniform(0.5, 1.0)
-                if tried == patience.tries or rest_s >= began + patience.total_s - time.monotonic():
-                    asks = f"; it asks to wait {fault.wait_s:g} s" if fault.wait_s else ""
-                    tries = f"{tried} {'try' if tried == 1 else 'tries'}"
-                    raise StoreUnavailable(
-                        f"Qdrant, {doing}: {fault.reason} ({tries}){asks}"
-                    ) from exc
-                await asyncio.sleep(rest_s)
-                pause_s *= 2
-        raise AssertionError("the last try returns or raises")
+        try:
+            return await _patiently(lambda: call(self._client()), doing, self._patience)
+        except _Final as exc:
+            self._ready = self._prepared = False
+            raise exc.error from exc.__cause__
+
+
+class _Final(Exception):
+    """A fault that no further try can mend."""
+
+    def __init__(self, error: MemAgentError) -> None:
+        self.error = error
+
+
+async def _patiently(call: Callable[[], Awaitable[T]], doing: str, patience: Patience) -> T:
+    """Return the result of `call`, tried again as far as patience goes.
+
+    Raises `_Final`, `StoreUnavailable`, and what is an error of memagent already.
+    """
+    began, pause_s = time.monotonic(), patience.first_pause_s
+    for tried in range(1, patience.tries + 1):
+        left_s = patience.total_s - (time.monotonic() - began)
+        try:
+            async with asyncio.timeout(max(min(patience.timeout_s, left_s), 0.001)):
+                return await call()
+        except MemAgentError:
+            raise
+        except Exception as exc:
+            fault = _fault(exc)
+            if fault.final is not None:
+                raise _Final(fault.final(f"Qdrant, {doing}: {fault.reason}")) from exc
+            rest_s = fault.wait_s
+            if rest_s is None:
+                rest_s = min(pause_s, patience.longest_pause_s) * random.uniform(0.5, 1.0)
+            if tried == patience.tries or rest_s >= began + patience.total_s - time.monotonic():
+                asks = f"; it asks to wait {fault.wait_s:g} s" if fault.wait_s else ""
+                tries = f"{tried} {'try' if tried == 1 else 'tries'}"
+                raise StoreUnavailable(f"Qdrant, {doing}: {fault.reason} ({tries}){asks}") from exc
+            await asyncio.sleep(rest_s)
+            pause_s *= 2
+    raise AssertionError("the last try returns or raises")
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,6 +288,11 @@ def test_an_error_is_one_line_and_exit_code_1(
     assert not (folder / "none.db").exists()
 
 
+def test_an_unknown_format_names_those_that_are_read(store: Path) -> None:
+    says = error_of(run("ingest", "chat.txt", "--format", "docx"))
+    assert "'docx'" in says and "messages" in says and "locomo" in says
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -297,7 +302,6 @@ def test_an_error_is_one_line_and_exit_code_1(
         (["list", "--nope"], "No such option"),
         (["rm"], "give the ids"),
         (["rm", "--all", "--yes"], "--all needs --user"),
-        (["ingest", "chat.txt", "--format", "docx"], "locomo"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(

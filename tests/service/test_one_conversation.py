@@ -15,6 +15,7 @@ from command_line_kit import moved_into, run
 from conversation import Clock, messages, scripted
 from service_kit import serving
 
+from memagent.agent_parts import AgentParts
 from memagent.build import open_store
 from memagent.core.records import MemoryItem, Scope
 from memagent.graphs.chat import CHAT
@@ -104,11 +105,9 @@ def by_command_line(folder: Path, patch: pytest.MonkeyPatch) -> str:
     """Start the command anew for each message; the thread goes on across processes."""
     clock, model = Clock(), scripted()
     moved_into(folder, patch)
-    patch.setattr("memagent.agent.build_model", lambda *_, **__: model)
-    patch.setattr(
-        "memagent.agent.open_store",
-        lambda settings, **more: open_store(settings, **{**more, "clock": clock}),
-    )
+    for module in ("memagent.agent", "memagent.agent_parts"):
+        patch.setattr(f"{module}.build_model", lambda *_, **__: model)
+    patch.setitem(AgentParts.__init__.__kwdefaults__, "clock", clock)
     for message in messages():
         clock.now = message.at
         done = run(

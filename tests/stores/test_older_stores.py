@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from crash_child import CrashServer
+from journal_kit import read_all
 from places import ROOT
 from typer.testing import CliRunner
 
@@ -28,7 +29,6 @@ from memagent.core.records import Scope
 from memagent.core.snapshot import StatsDelta
 from memagent.journal.rows import first_chain, next_chain, payload_digest, scope_digest, scope_key
 from memagent.journal.sqlite import SqlJournal
-from memagent.testing.journal_kit import read_all
 
 OLDER = Path(__file__).parent / "older"
 VERSIONS = sorted(path.name for path in OLDER.iterdir())

@@ -26,7 +26,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -286,12 +285,11 @@ class Origin:
 # -- writing ---------------------------------------------------------------------------
 
 
-def write_checkpoint(  # noqa: PLR0913  # keyword-only, each of another kind
-    path: Path,
+def write_checkpoint(
+    sections: SectionWriter,
     content: Projection,
     origin: Origin,
     *,
-    key: bytes | None,
     most_bytes: int,
     pause: Pause,
     replacing: Callable[[], AbstractContextManager[None]],
@@ -301,7 +299,7 @@ def write_checkpoint(  # noqa: PLR0913  # keyword-only, each of another kind
     Raises `CheckpointUnusable` when it would have more than `most_bytes`, and `OSError`.
     """
     state = content.state
-    with SectionWriter(path, key) as writer:
+    with sections as writer:
         keys: dict[str, list[bytes]] = {}
         for name, content_of in maps_of(state).items():
             keys[name] = put_map(writer, name, content_of, FORMS[name], pause)

@@ -33,7 +33,12 @@ from memagent.checkpoints.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, sync_folder
+from memagent.checkpoints.file import (
+    CheckpointFile,
+    CheckpointUnusable,
+    SectionWriter,
+    sync_folder,
+)
 from memagent.checkpoints.tables import maps_of
 from memagent.core.crash_points import reach
 from memagent.core.errors import StoreError
@@ -344,10 +349,9 @@ class Checkpoints:
 
             def make(path: Path, replacing: Replacing) -> None:
                 write_checkpoint(
-                    path,
+                    SectionWriter(path, self.place.key),
                     content,
                     origin,
-                    key=self.place.key,
                     most_bytes=MOST_BYTES,
                     pause=pause,
                     replacing=replacing,

@@ -517,10 +517,7 @@ class _Final(Exception):
 
 
 async def _patiently(call: Callable[[], Awaitable[T]], doing: str, patience: Patience) -> T:
-    """Return the result of `call`, tried again as far as patience goes.
-
-    Raises `_Final`, `StoreUnavailable`, and what is an error of memagent already.
-    """
+    """Return the result of `call`; raise `_Final` or `StoreUnavailable` when patience ends."""
     began, pause_s = time.monotonic(), patience.first_pause_s
     for tried in range(1, patience.tries + 1):
         left_s = patience.total_s - (time.monotonic() - began)

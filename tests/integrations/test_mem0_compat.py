@@ -129,7 +129,7 @@ def test_with_a_model_events_are_what_the_design_decided() -> None:
         events[1] == [("UPDATE", "Ana drinks coffee")]
         and told[1][0]["previous_memory"] == "Ana drinks tea"
     )
-    assert events[2] == [("DELETE", "Ana drinks coffee")]
+    assert events[2] == [("DELETE", "Ana drinks coffee"), ("ADD", "Ana drinks nothing")]
 
 
 def test_a_model_that_fails_loses_no_message() -> None:

@@ -96,7 +96,7 @@ async def one_round(bank: MemoryBank, number: int, query: Any, seed: str) -> dic
         k=10, where=Filter(speakers=frozenset({"speaker 3"}))
     )
     d = clock()
-    walked = fork.walk([seed], hops=2, limit=50)
+    walked = fork.state.graph.walk([seed], hops=2, limit=50)
     e = clock()
     assert len(found) == 10
     assert walked

@@ -18,7 +18,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from coverage import Coverage
-from structure import KERNEL, ROOT
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNEL = frozenset(
+    "core timex state events search replies memory graphs build parts.py open_store.py "
+    "remembering.py agent_parts.py async_agent.py live_agent.py background.py agent.py "
+    "protocols.py config.py".split()
+)
+"""The parts of `memagent` that together are its kernel."""
 
 
 def group_of(path: Path) -> str:

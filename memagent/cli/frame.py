@@ -71,8 +71,6 @@ from memagent.core.errors import InputError, MemAgentError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rich.console import RenderableType
-
 
 _GAP = 2
 """Blanks between columns."""

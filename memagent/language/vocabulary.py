@@ -37,6 +37,7 @@ _MONTHS: Final = {
     for line in MONTHS.values()
     for number, name in enumerate(line.split(), 1)
 }  # fmt: skip
+_DAYS: Final[tuple[str, ...]] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WEEKDAYS: Final = {
     name[:4]: number for line in WEEKDAYS.values() for number, name in enumerate(line.split())
 } | {"sonn": 6, "mier": 2, "saba": 5}
@@ -53,7 +54,7 @@ def weekday_number(word: str) -> int:
     if stem == "sonn" and word[4:5].lower() == "a":  # Sonnabend
         return 5
     exact = _WEEKDAYS.get(stem)
-    return exact if exact is not None else "mon tue wed thu fri sat sun".split().index(stem[:3])
+    return exact if exact is not None else _DAYS.index(stem[:3])
 
 
 # -- numbers ---------------------------------------------------------------------------

@@ -107,7 +107,9 @@ def by_command_line(folder: Path, patch: pytest.MonkeyPatch) -> str:
     moved_into(folder, patch)
     for module in ("memagent.agent", "memagent.agent_parts"):
         patch.setattr(f"{module}.build_model", lambda *_, **__: model)
-    patch.setitem(AgentParts.__init__.__kwdefaults__, "clock", clock)
+    defaults = AgentParts.__init__.__kwdefaults__
+    assert defaults is not None
+    patch.setitem(defaults, "clock", clock)
     for message in messages():
         clock.now = message.at
         done = run(

@@ -340,7 +340,9 @@ async def test_tokens_bound_the_hits_and_every_hit_says_its_own() -> None:
 async def sample_bank(index: VectorIndex | None = None) -> MemoryBank:
     """The sample conversation, every turn an item."""
     bank = MemoryBank(
-        embedder=HashEmbedder(dim=64), index=index and IndexProjection(index), clock=lambda: NOW
+        embedder=HashEmbedder(dim=64),
+        index=None if index is None else IndexProjection(index),
+        clock=lambda: NOW,
     )
     for conversation in iter_conversations(SAMPLE):
         for session in conversation.sessions:
@@ -352,7 +354,9 @@ async def random_bank(index: VectorIndex | None = None) -> MemoryBank:
     """Items of random words, speakers, times and sessions, many of them alike."""
     dice = random.Random(5)
     bank = MemoryBank(
-        embedder=HashEmbedder(dim=32), index=index and IndexProjection(index), clock=lambda: NOW
+        embedder=HashEmbedder(dim=32),
+        index=None if index is None else IndexProjection(index),
+        clock=lambda: NOW,
     )
     for number in range(12):
         turns = [

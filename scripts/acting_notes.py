@@ -38,7 +38,7 @@ def workspace_note(prompt: str) -> str:
     places = [int(place) for place in re.findall(r"^\((\d+)\)", shown, re.MULTILINE)]
     text = "; ".join(dict.fromkeys(STATEMENT.findall(shown))) or "nothing yet"
     over = bool(STATEMENT.search(shown.rsplit("\n(", 1)[-1]))
-    parts = {"state": text, "known": text, "reached": over, "surprised": over}
+    parts = {"state": text, "known": text, "surprised": over}
     return json.dumps({"folds": places[:-1], "text": text, **parts})
 
 

@@ -48,7 +48,6 @@ WORKING: Final = (
     "memo",
     "hi_agent",
     "mem_act",
-    "map",
     "rafa",
 )
 TIDIED: Final = ("aoi", "ace", "mem_alpha")

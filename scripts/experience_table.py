@@ -112,7 +112,7 @@ async def measure(seeds: int) -> dict[str, list[float]]:
     runs = range(seeds)
     scored = [await scorer(seed=seed) for seed in runs]
     return {
-        "mem_rl, last 50 of 200": [await cabinets(0.5, seed=s, tasks=200) for s in runs],
+        "mem_rl, last 50 of 200": [await cabinets(1.0, seed=s, tasks=200) for s in runs],
         "similarity alone, last 50 of 200": [await cabinets(0.0, seed=s, tasks=200) for s in runs],
         "ace, rules left of 200": [float(await playbook(200))],
         "rewriter, rules left of 200": [float(rewritten(200, seed=s)) for s in runs],

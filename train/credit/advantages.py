@@ -170,7 +170,7 @@ def logo_advantages(
     for group in groups:
         check_group(group)
         branches.setdefault(group.key.branch, _BranchCredit()).add(
-            ScoredGroup(group),
+            ScoredGroup(group, tolerance=tolerance),
             estimator,
             selector,
             flat=is_flat(group, tolerance=tolerance),

@@ -75,6 +75,8 @@ class Member:
     """Version of the policy that spoke."""
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
     """Amounts of the reward's terms by name, before their weights."""
+    weights: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Weights of the terms in that reward by name; a cost has a negative one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import overload
 
+from memagent.core.errors import ConfigError
 from memagent.core.exchange import TokenTrace
 from train.credit.groups import CreditGroup, GroupKey, Member, TokenValues
 
@@ -19,11 +20,13 @@ from train.credit.groups import CreditGroup, GroupKey, Member, TokenValues
 class ScoredGroup(Sequence[float]):
     """The scored members of a group; as a sequence, their rewards (G,)."""
 
-    def __init__(self, group: CreditGroup) -> None:
+    def __init__(self, group: CreditGroup, *, tolerance: float = 0.0) -> None:
         self.key: GroupKey = group.key
         self.members: tuple[Member, ...] = tuple(
             member for member in group.members if member.reward is not None
         )
+        self.tolerance = tolerance
+        """Largest difference of rewards, or of weighed parts, that counts as none."""
         self._rewards_G = group.rewards_G
         self._sampled = group.sampled
 
@@ -45,6 +48,33 @@ class ScoredGroup(Sequence[float]):
     def part_names(self) -> list[str]:
         """Names of the terms that any member's reward has, sorted."""
         return sorted({name for member in self.members for name in member.parts})
+
+    def weighed_parts(
+        self, weights: Mapping[str, float] | None = None
+    ) -> dict[str, tuple[float, list[float]]]:
+        """Return weight and amounts (G,) of each term that counts and differs, by name.
+
+        The weights are those of the run's own reward unless others are given. A term
+        differs when its weighed amounts are further apart than the tolerance. Raises
+        `ConfigError` for a reward without weighed terms, and for a weight of no term.
+        """
+        own = {name: value for member in self.members for name, value in member.weights.items()}
+        if not own and not weights:
+            raise ConfigError("the rewards of this run have no weighed parts to be told apart")
+        if unknown := sorted(set(weights or ()) - set(own or weights or ())):
+            raise ConfigError(
+                f"weights: the reward has no part {unknown[0]!r}; it has {', '.join(sorted(own))}"
+            )
+        parts = {
+            name: (weight, self.parts_G(name))
+            for name, weight in (weights or own).items()
+            if weight and any(name in member.parts for member in self.members)
+        }
+        return {
+            name: (weight, amounts_G)
+            for name, (weight, amounts_G) in parts.items()
+            if abs(weight) * (max(amounts_G) - min(amounts_G)) > self.tolerance
+        }
 
     @property
     def lengths_G(self) -> list[int]:

@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 from environments.acting.play import Player, play_task
 from environments.acting.task import ActingTask
@@ -28,13 +28,12 @@ from memagent.core.snapshot import EMPTY
 from memagent.core.trials import Outcome, Trial
 from memagent.core.workspace import workspace_of
 from memagent.protocols import ChatModel
-from train.credit.advantages import group_zscore, logo_advantages
 from train.credit.groups import CreditGroup, GroupKey, Member
 from train.credit.segments import segment_shares, segmented
-from train.credit.slots import Estimator
 from train.rollouts.allocation import SuccessHistory
 from train.rollouts.anchors import SessionSpread
-from train.rollouts.experience import EntropyReader, Step
+from train.rollouts.experience import EntropyReader, Step, credit_groups, sampled_of
+from train.rollouts.grading import CreditPlan
 from train.sampling.policy import BoundPolicy, PolicyModel
 
 MakePlayer = Callable[[ChatModel], Player]
@@ -70,6 +69,8 @@ class ActedRun:
 
     trial: Trial
     segments: tuple[tuple[ModelResponse, ...], ...]
+    roles: Mapping[str, Role]
+    """The role that said each response, by its id: its adapter is the one that is trained."""
 
     @property
     def reward(self) -> float:
@@ -132,10 +133,9 @@ class ActingExperience:
     player: MakePlayer
     members: int = 8
     """Runs of a task in a step."""
-    estimator: Estimator = group_zscore
+    plan: CreditPlan = field(default_factory=CreditPlan)
+    """The credit; what it says of sessions, questions and chunks means nothing here."""
     seed: int = 0
-    control: Literal["", "random_reward"] = ""
-    """`random_reward` gives each run a reward drawn by chance."""
     read_entropies: EntropyReader | None = None
     read_logps: EntropyReader | None = None
     spread: SessionSpread = field(default_factory=SessionSpread)
@@ -170,7 +170,9 @@ class ActingExperience:
             model = self.policy.bound(key)
             watched = WatchedPlayer(player=self.player(model), model=model)
             trial = await watched.attempt(deepcopy(self.tasks[name]), self.agent.at(EMPTY))
-        return ActedRun(trial=trial, segments=tuple(segmented(trial, watched.generated())))
+        segments = tuple(segmented(trial, watched.generated()))
+        roles = {call.response.id: call.role for call in model.calls}
+        return ActedRun(trial=trial, segments=segments, roles=roles)
 
     def credited(
         self, groups: Sequence[Sequence[ActedRun]], names: Sequence[str], *, step: int
@@ -179,23 +181,32 @@ class ActingExperience:
         runs = [run for group in groups for run in group]
         segments = [segment for run in runs for segment in run.segments]
         responses = [response for segment in segments for response in segment]
+        traces = {each.id: each.tokens for each in responses if each.tokens is not None}
+        roles = {key: role for run in runs for key, role in run.roles.items() if key in traces}
+        sampled = sampled_of(traces, roles, entropies=self.read_entropies)
         compared = tuple(
             CreditGroup(
                 key=GroupKey(branch="global", role=Role.MANAGER, episode_id=f"{step}/{name}"),
                 members=tuple(
                     self._member(run, f"{step}/{place}") for place, run in enumerate(group)
                 ),
+                sampled=sampled,
             )
             for name, group in zip(names, groups, strict=True)
         )
-        credit = logo_advantages(compared, estimator=self.estimator)
+        credit, marks = credit_groups(compared, self.plan, seed=f"{self.seed}/{step}")
         shares = segment_shares(segments)
         weighed = {key: value * shares[key] for key, value in credit.advantages.items()}
+        offsets = {
+            key: tuple(value * shares[key] for value in values)
+            for key, values in credit.offsets.items()
+        }
         return Step(
-            credit=replace(credit, advantages=weighed),
-            traces={each.id: each.tokens for each in responses if each.tokens is not None},
-            roles=dict.fromkeys(weighed, Role.MANAGER),
+            credit=replace(credit, advantages=weighed, offsets=offsets),
+            traces=traces,
+            roles=roles,
             groups=compared,
+            marks=marks,
             rollouts=(),
             metrics={
                 "reward/mean": fmean(run.reward for run in runs) if runs else 0.0,
@@ -212,7 +223,7 @@ class ActingExperience:
     def _member(self, run: ActedRun, key: str) -> Member:
         drawn = random.Random(f"{self.seed}/{key}/{run.trial.id}").random()
         return Member(
-            reward=drawn if self.control == "random_reward" else run.reward,
+            reward=drawn if self.plan.control == "random_reward" else run.reward,
             response_ids=tuple(each.id for segment in run.segments for each in segment),
             version=self.policy.version,
         )

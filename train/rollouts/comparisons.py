@@ -29,6 +29,8 @@ class GradedRun:
     """None for a run that failed or could not be scored."""
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
     """Amounts of the reward's terms by name."""
+    weights: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Weights of these terms in the reward."""
     chunks: tuple[ChunkRun, ...] = ()
     """Its parts by chunk, where they have credit of their own."""
     by_call: bool = False
@@ -103,6 +105,7 @@ class Comparison:
                     start=run.start,
                     version=self.version,
                     parts=run.parts,
+                    weights=run.weights,
                 )
             )
         key = GroupKey(

@@ -168,11 +168,9 @@ class Experience:
             for key, call in batch.calls.items()
             if call.response.tokens is not None
         }
-        sampled = Sampled(
-            traces=traces,
-            entropies=lru_cache(partial(self._entropies, batch, traces)),
-            taught=lru_cache(partial(self._taught, batch, traces)),
-        )
+        roles = {key: batch.calls[key].role for key in traces}
+        sampled = sampled_of(traces, roles, entropies=self.read_entropies)
+        sampled = replace(sampled, taught=lru_cache(partial(self._taught, traces, roles)))
         groups = [replace(group, sampled=sampled) for group in batch.all]
         credit, marks = credit_groups(groups, self.plan, seed=seed)
         fresh = Replay(
@@ -201,13 +199,7 @@ class Experience:
             seconds={"rollout": played - began, "score": scored - played, "credit": done - scored},
         )
 
-    def _entropies(self, batch: GroupBatch, traces: Mapping[str, TokenTrace]) -> TokenValues:
-        """Return the policy's entropies of a step; {} without a reader."""
-        if self.read_entropies is None:
-            return {}
-        return self.read_entropies(traces, {key: batch.calls[key].role for key in traces})
-
-    def _taught(self, batch: GroupBatch, traces: Mapping[str, TokenTrace]) -> TokenValues:
+    def _taught(self, traces: Mapping[str, TokenTrace], roles: Mapping[str, Role]) -> TokenValues:
         """Return what the teacher thinks of a step's tokens; {} where there is none."""
         prompts = self.collector.taught
         shown = {
@@ -217,7 +209,7 @@ class Experience:
         }
         if self.read_logps is None or not shown:
             return {}
-        return self.read_logps(shown, {key: batch.calls[key].role for key in shown})
+        return self.read_logps(shown, {key: roles[key] for key in shown})
 
     async def _score(self, rollouts: Sequence[RolloutGroup]) -> list[Comparison]:
         """Score the runs and take their rewards into the statistics of later steps."""
@@ -235,6 +227,18 @@ class Experience:
                 name = f"{episode_id}/{comparison.session}"
                 self.collector.plan.hinter.see(name, comparison.rewards_G)
         return comparisons
+
+
+def sampled_of(
+    traces: Mapping[str, TokenTrace],
+    roles: Mapping[str, Role],
+    *,
+    entropies: EntropyReader | None,
+) -> Sampled:
+    """Return the tokens of a step, whose entropies are read once, when they are asked for."""
+    if entropies is None:
+        return Sampled(traces=traces)
+    return Sampled(traces=traces, entropies=lru_cache(partial(entropies, traces, roles)))
 
 
 def credit_groups(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode, Probe, ProbeScore
@@ -30,6 +30,7 @@ from train.rollouts.lineage import ChunkRun, CreditUnit, chunk_runs, turns_by_ch
 from train.rollouts.slots import NO_SOURCE, GroupSource
 from train.settings.options import MANAGER_ROLES
 
+_DRAWN: Final = {"drawn": 1.0}
 GREEDY = Sampling(temperature=0.0, max_tokens=64)
 """Sampling of the answering agent that scores."""
 
@@ -112,7 +113,8 @@ class Grading:
             weighted = Weighted(*weighted.terms, *more(episode))
         reward = weighted(outcome_of(episode, memory, scores=scores, reports=reports))
         parts = {name: amount for name, amount in reward.parts.items() if amount is not None}
-        return replace(run, reward=reward.total, parts=parts)
+        weights = {term.name: weight for term, weight in weighted.terms}
+        return replace(run, reward=reward.total, parts=parts, weights=weights)
 
     def grade_session(
         self,
@@ -158,7 +160,8 @@ class Grading:
         amounts = [(term.name, term(outcome), weight) for term, weight in terms]
         parts = {name: amount for name, amount, _ in amounts if amount is not None}
         reward = sum(weight * (amount or 0.0) for _, amount, weight in amounts)
-        return replace(run, reward=reward, parts=parts)
+        weights = {name: weight for name, _, weight in amounts}
+        return replace(run, reward=reward, parts=parts, weights=weights)
 
     def controlled(self, runs: Sequence[GradedRun], key: str) -> list[GradedRun]:
         """Return the runs, in the control with draws in [0, 1] for their rewards."""
@@ -186,7 +189,11 @@ class Grading:
 
 
 def _drawn(run: GradedRun, draws: random.Random) -> GradedRun:
-    """Return the run with draws in [0, 1] for its reward and those of its chunks."""
+    """Return the run with draws in [0, 1] for its reward and those of its chunks.
+
+    The draw is the only part with a weight, so no estimator by parts learns from others.
+    """
     reward = draws.random()
     chunks = tuple(replace(part, reward=draws.random()) for part in run.chunks)
-    return replace(run, reward=reward, chunks=chunks)
+    parts = {**run.parts, "drawn": reward}
+    return replace(run, reward=reward, chunks=chunks, parts=parts, weights=_DRAWN)

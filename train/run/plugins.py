@@ -97,7 +97,8 @@ def check_plugins(plugins: Plugins, args: Any) -> None:
 
     Raises the `ConfigError` of the first that does not go with them.
     """
-    for part in (*plugins.objectives.parts.values(), *plugins.selector.parts, plugins.source):
+    slots = (plugins.estimator, *plugins.selector.parts, plugins.source)
+    for part in (*plugins.objectives.parts.values(), *slots):
         if isinstance(part, HasChecks):
             part.check(args)
 

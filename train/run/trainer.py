@@ -60,6 +60,9 @@ from train.sampling.step_reader import StepReader
 from train.sampling.trained_policy import policy_of
 from train.sync import run_sync
 
+_OF_THE_LOSS = ("epsilon_low", "epsilon_high", "importance_sampling_level")
+"""Attributes that techniques may change while one loss is computed."""
+
 
 class LoGoGRPOTrainer(GRPOTrainer):
     """Trains the policy of a real agent from shared memory snapshots.
@@ -125,7 +128,11 @@ class LoGoGRPOTrainer(GRPOTrainer):
         """Tokens that all processes generated in that step."""
         self._objectives = args.plugins.objectives
         self._objectives.bind(processing_class)
-        self._loss_reader = LossReader(self._objectives, temperature=self.temperature)
+        self._loss_reader = LossReader(
+            self._objectives,
+            temperature=self.temperature,
+            by_row=self.importance_sampling_level == "sequence",
+        )
         self._updates = AdmittedUpdates(self._objectives)
         self.add_callback(self._updates)
 
@@ -231,11 +238,9 @@ class LoGoGRPOTrainer(GRPOTrainer):
             return self._compute_loss(bare, part.inputs) * part.row_share
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
-        if not self._objectives:
-            return super()._compute_loss(model, inputs)
         own, reader = dict(inputs), self._loss_reader
-        bounds = {"epsilon_low": self.epsilon_low, "epsilon_high": self.epsilon_high}
-        with _changed(self, bounds), reader.logits_of(model), reader.loss_of(own):
+        kept = {name: getattr(self, name) for name in _OF_THE_LOSS}
+        with _changed(self, kept), reader.logits_of(model), reader.loss_of(own):
             loss = super()._compute_loss(model, own)
             assert reader.view is not None
             for name, term in self._objectives.terms(reader.view).items():
@@ -262,9 +267,8 @@ class LoGoGRPOTrainer(GRPOTrainer):
 
     def _get_per_token_logps_and_entropies(self, *values: Any, **options: Any) -> Any:
         output = super()._get_per_token_logps_and_entropies(*values, **options)
-        bounds = self._loss_reader.read(output[0], output[1])
-        if bounds is not None:
-            self.epsilon_low, self.epsilon_high = bounds
+        for name, value in self._loss_reader.read(output[0], output[1]).items():
+            setattr(self, name, value)
         return output
 
     # -- log and checkpoints -----------------------------------------------------------

@@ -49,9 +49,11 @@ class LossReader:
     inputs and bounds from the trainer, so both can still change in between.
     """
 
-    def __init__(self, objectives: Objectives, *, temperature: float) -> None:
+    def __init__(self, objectives: Objectives, *, temperature: float, by_row: bool) -> None:
+        """Read for the objectives; `by_row` tells whether the loss has one ratio a row."""
         self.objectives = objectives
         self._temperature = temperature
+        self._by_row = by_row
         self._inputs: dict[str, Any] | None = None
         self._logits: Callable[[int], torch.Tensor] | None = None
         self.view: LossView | None = None
@@ -86,18 +88,33 @@ class LossReader:
         finally:
             handle.remove()
 
-    def read(self, logps: torch.Tensor, entropies: torch.Tensor) -> tuple[float, float] | None:
-        """Take in what was read; weigh the advantages and return the bounds of the clip.
+    def read(self, logps: torch.Tensor, entropies: torch.Tensor) -> dict[str, Any]:
+        """Take in what was read, weigh the advantages, and return settings of the loss.
 
-        None leaves the bounds as they are. Outside of `loss_of` nothing happens.
+        They replace the trainer's attributes of their names. Where tokens of a row differ
+        in advantage and the ratio is one a row, it becomes GSPO's token form (arXiv
+        2507.18071): the row's ratio without gradient times exp(logp - logp without
+        gradient). Its value is the row's ratio, and each token has its own gradient;
+        with one ratio for all only the mean advantage of a row would act. Outside of
+        `loss_of` nothing happens and {} is returned.
         """
         if self._inputs is None:
-            return None
-        self.view = self.view_of(self._inputs, logps, entropies)
+            return {}
+        self.view = self.view_of(dict(self._inputs), logps, entropies)
         advantages = self.objectives.changed_advantages(self.view)
         if advantages is not None:
             self._inputs["advantages"] = advantages
-        return self.objectives.bounds(self.view)
+        bounds = self.objectives.bounds(self.view)
+        changed: dict[str, Any] = (
+            {} if bounds is None else {"epsilon_low": bounds[0], "epsilon_high": bounds[1]}
+        )
+        if self._by_row and self._inputs["advantages"].dim() == 2:
+            mask, own = self.view.mask, logps.detach()
+            moved = ((own - self.view.old_logps) * mask).sum(1, keepdim=True)
+            moved = moved / mask.sum(1, keepdim=True).clamp(min=1)
+            self._inputs["old_per_token_logps"] = own - moved
+            changed["importance_sampling_level"] = "token"
+        return changed
 
     def view_of(
         self, inputs: Mapping[str, Any], logps: torch.Tensor, entropies: torch.Tensor

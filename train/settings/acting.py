@@ -150,6 +150,7 @@ def acting_faults(settings: RunSettings) -> Iterator[str]:
         yield "model.size: the decision policy remembers conversations only; choose another size"
     if settings.trainer.get("control") == "shuffled_advantage":
         yield 'trainer.control: tasks that are acted in have the control "random_reward" alone'
+    yield from _estimator(settings.trainer.get("estimator", "zscore"))
     for name in sorted(MEANINGLESS & _named(settings)):
         yield f"trainer.{name}: means nothing in tasks that are acted in; leave it out"
     warms = settings.warmup is not None or settings.model.path is None
@@ -158,6 +159,21 @@ def acting_faults(settings: RunSettings) -> Iterator[str]:
         yield (
             f"warmup: nothing demonstrates the edits of {agent.design} in {env.kind}; give "
             "model.path and leave the warm-up out"
+        )
+
+
+def _estimator(name: str) -> Iterator[str]:
+    """Describe what an estimator needs that tasks do not have."""
+    found = load("techniques", name)
+    if getattr(found, "needs_parts", False):
+        yield (
+            f"trainer.estimator: {name} weighs parts of a reward, and that of a task has none; "
+            'take "zscore"'
+        )
+    if getattr(found, "needs_teacher", False):
+        yield (
+            f"trainer.estimator: {name} needs a teacher that is shown hints, and tasks have "
+            'none; take "zscore"'
         )
 
 

@@ -24,7 +24,7 @@ from memagent.designs.verbatim import DESIGN as VERBATIM
 class CaseRetriever:
     """Searches cases widely and puts them in the order of the learned scorer."""
 
-    pool: int = 50
+    pool: int = 500
     kinds: frozenset[str] = frozenset({"case"})
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:

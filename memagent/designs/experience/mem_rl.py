@@ -2,7 +2,8 @@
 
 Claim: similarity finds candidates, a learned utility picks among them. Each memory has a
 value Q; a trial that used it moves Q by alpha (r - Q). Retrieval keeps what is similar
-enough, then ranks by a blend of the standardised similarity and the standardised Q.
+enough by an absolute cosine, then ranks by the similarity, standardised by the store's own
+pairs, plus the Q, standardised among the candidates and held within 3.
 Changed: Q lies in the journal, as the `q_value` that every report moves (`feedback`),
 so it survives a crash, an export and a fork; ties go by id. Each trial is kept as a case,
 also one that failed; until it is used itself, its own outcome stands for its value.

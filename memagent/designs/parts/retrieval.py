@@ -17,12 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean, pstdev
+from typing import Final
+
+import numpy as np
 
 from memagent.core.answers import Filter, Hit, Query, Question
 from memagent.core.records import ItemStats, MemoryItem, NodeKind, Relation, TimeSpan
 from memagent.core.trials import FAILED, SUCCEEDED
 from memagent.designs.base import Prompt, Retriever, SlotContext, prompts_of
+from memagent.memory.event_vectors import query_vectors, text_vectors
 from memagent.memory.question import Period, read_question
 from memagent.search.pipeline import asked_span
 from memagent.state.effects import tokenize
@@ -140,27 +145,48 @@ def weighted(hit: Hit) -> Hit:
     return hit.model_copy(update={"score": TIME_WEIGHT * hit.score})
 
 
+_CORPUS: Final = 64
+"""Memories, the first by id, whose pairs give the corpus its mean and deviation."""
+_CLAMP: Final = 3.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class ValueRetriever:
-    """Keeps hits of a share of the best similarity, and ranks them by similarity and value."""
+    """Keeps hits above an absolute cosine, and ranks them by similarity and value.
 
-    pool: int = 50
-    threshold: float = 0.5
-    """Least share of the best hit's score."""
-    weight: float = 0.5
+    The cosine is that of the tasks: the question and the first line of a memory. It is
+    standardised by the pairs of the store, which no question changes; the value by that
+    of the candidates. An unrelated question finds nothing.
+    """
+
+    pool: int = 500
+    threshold: float = 0.3
+    """Least cosine."""
+    weight: float = 1.0
     """Weight of the value; 0 is similarity alone."""
     prior: float = 0.3
     """Value of a case that was not used yet, by the outcome of its own trial."""
+    spread: float = 0.25
+    """Least deviation of the cosines: a store whose memories all look alike has less, and
+    then no value could make up for a cosine."""
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
         """Return at most k hits, best first."""
         hits = await ctx.bank.search(query_for(question), k=max(self.pool, question.k))
-        near = [hit for hit in hits if hit.score >= self.threshold * hits[0].score]
+        asked = (await query_vectors(ctx.bank, [question.text])).get(question.text)
+        tasks = {hit.id: _task(hit.item) for hit in hits if hit.item is not None}
+        vectors = await text_vectors(ctx.bank, tasks.values())
+        if asked is None:
+            return hits[: question.k]
+        cosines = {key: float(asked @ vectors[task]) for key, task in tasks.items()}
+        near = [hit for hit in hits if cosines.get(hit.id, -1.0) >= self.threshold]
+        mean, spread = await self._corpus(ctx)
         values = _standardised([self.value(hit, ctx) for hit in near])
-        likeness = _standardised([hit.score for hit in near])
         ranked = [
-            hit.model_copy(update={"score": (1 - self.weight) * like + self.weight * value})
-            for hit, like, value in zip(near, likeness, values, strict=True)
+            hit.model_copy(
+                update={"score": (cosines[hit.id] - mean) / spread + self.weight * value}
+            )
+            for hit, value in zip(near, values, strict=True)
         ]
         return sorted(ranked, key=lambda hit: (-hit.score, hit.id))[: question.k]
 
@@ -170,10 +196,27 @@ class ValueRetriever:
         tags = hit.item.tags if hit.item is not None and not stats.uses else ()
         return stats.q_value + self.prior * ((SUCCEEDED in tags) - (FAILED in tags))
 
+    async def _corpus(self, ctx: SlotContext) -> tuple[float, float]:
+        """Return mean and deviation of the cosines between the store's own tasks."""
+        items = sorted(ctx.bank.state.active(), key=lambda item: item.id)[:_CORPUS]
+        vectors = await text_vectors(ctx.bank, {_task(item) for item in items})
+        rows = np.array([vectors[key] for key in sorted(vectors)])
+        cosines = [float(one @ other) for one, other in combinations(rows, 2)]
+        if not cosines:
+            return 0.0, self.spread
+        return fmean(cosines), max(self.spread, pstdev(cosines))
+
+
+def _task(item: MemoryItem) -> str:
+    return item.text.partition("\n")[0]
+
 
 def _standardised(values: Sequence[float]) -> list[float]:
+    """Return z scores within the clamp; zeros where nothing differs."""
     spread = pstdev(values) if len(values) > 1 else 0.0
-    return [(value - fmean(values)) / spread if spread > 1e-12 else 0.0 for value in values]
+    if spread <= 1e-12:
+        return [0.0 for _ in values]
+    return [max(-_CLAMP, min(_CLAMP, (value - fmean(values)) / spread)) for value in values]
 
 
 @dataclass(frozen=True, kw_only=True)

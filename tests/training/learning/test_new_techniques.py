@@ -4,8 +4,10 @@ rewards that say nothing about what was done, from which nothing may be learned.
 
 from __future__ import annotations
 
+import json
 import math
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 import torch
 from places import ROOT
 
+from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, TokenTrace
 from train.credit.advantages import group_zscore, logo_advantages
 from train.credit.groups import CreditGroup, GroupKey, Member, Sampled
@@ -23,6 +26,7 @@ from train.rollouts.allocation import SuccessHistory
 from train.rollouts.slots import Replay
 from train.techniques.credit.eapo import Eapo
 from train.techniques.credit.gdpo import Gdpo
+from train.techniques.credit.rdpo import Rdpo
 from train.techniques.credit.rorecomp import RoRecomp
 from train.techniques.credit.xrpo import Xrpo
 from train.techniques.d3s import D3STokens
@@ -30,7 +34,6 @@ from train.techniques.dars import further_runs
 from train.techniques.knapsack import Knapsack
 from train.techniques.losses.bapo import Bapo, positive_share
 from train.techniques.losses.lp_reg import LpReg, proxy_divergence
-from train.techniques.sampling.dots import Dots
 from train.techniques.sampling.gdro import Gdro
 from train.techniques.sampling.gdro_runs import spread_runs
 from train.techniques.sampling.replay import ReplayBuffer
@@ -51,11 +54,17 @@ def _group(
     rewards: list[float],
     *,
     parts: list[dict[str, float]] | None = None,
+    weights: dict[str, float] | None = None,
     traces: list[TokenTrace] | None = None,
     step: int = 0,
 ) -> CreditGroup:
     members = tuple(
-        Member(reward=reward, response_ids=(f"r{place}",), parts=parts[place] if parts else {})
+        Member(
+            reward=reward,
+            response_ids=(f"r{place}",),
+            parts=parts[place] if parts else {},
+            weights=weights or {},
+        )
         for place, reward in enumerate(rewards)
     )
     key = GroupKey(branch="global", role=Role.MANAGER, episode_id=f"{step}/e", session=0)
@@ -68,28 +77,69 @@ def _group(
 
 def test_gdpo_standardises_each_part_by_itself() -> None:
     parts = [{"f1": 1.0, "cost": 0.2}, {"f1": 0.0, "cost": 0.0}, {"f1": 1.0, "cost": 0.1}]
-    found = Gdpo(weights={"f1": 1.0, "cost": -0.5})(ScoredGroup(_group([1, 0, 1], parts=parts)))
+    weights = {"f1": 1.0, "cost": -0.5, "noted": 0.0}
     f1, cost = group_zscore([1.0, 0.0, 1.0]), group_zscore([0.2, 0.0, 0.1])
-    assert found == pytest.approx([a - 0.5 * b for a, b in zip(f1, cost, strict=True)])
+    wanted = pytest.approx([a - 0.5 * b for a, b in zip(f1, cost, strict=True)])
+    assert Gdpo()(ScoredGroup(_group([1, 0, 1], parts=parts, weights=weights))) == wanted
+    chosen = Gdpo(weights={"f1": 1.0, "cost": -0.5})
+    assert chosen(ScoredGroup(_group([1, 0, 1], parts=parts))) == wanted
+
+
+def test_a_costly_member_never_gains_by_its_cost() -> None:
+    """By default an unreadable, bloated reply has the least advantage, not the largest."""
+    parts = [{"answer": 0.5, "unreadable": float(place == 2)} for place in range(3)]
+    group = _group([0.5, 0.5, 0.4], parts=parts, weights={"answer": 1.0, "unreadable": -0.1})
+    for estimator in (Gdpo(), Rdpo()):
+        found = estimator(ScoredGroup(group))
+        assert found[2] < 0 < found[0] == found[1], estimator
+
+
+def test_parts_without_weights_and_weights_without_parts_are_refused() -> None:
+    bare = ScoredGroup(_group([1.0, 0.0], parts=[{"a": 1.0}, {"a": 0.0}]))
+    with pytest.raises(ConfigError, match="no weighed parts"):
+        Gdpo()(bare)
+    weighed = _group([1.0, 0.0], parts=[{"a": 1.0}, {"a": 0.0}], weights={"a": 1.0})
+    with pytest.raises(ConfigError, match="no part 'cost'"):
+        Gdpo(weights={"cost": 1.0})(ScoredGroup(weighed))
+
+
+def test_a_part_within_the_tolerance_teaches_nothing() -> None:
+    group = _group([0.5, 0.501], parts=[{"a": 0.5}, {"a": 0.501}], weights={"a": 1.0})
+    for estimator in (Gdpo(), Rdpo()):
+        flat = logo_advantages([group], estimator=estimator, tolerance=0.01)
+        assert set(flat.advantages.values()) == {0.0}
 
 
 def test_gdpo_teaches_where_the_parts_cancel_out() -> None:
     parts = [{"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 1.0}]
-    group = _group([1.0, 1.0], parts=parts)
+    group = _group([1.0, 1.0], parts=parts, weights={"a": 1.0, "b": 1.0})
     assert set(logo_advantages([group]).advantages.values()) == {0.0}
     taught = logo_advantages([group], estimator=Gdpo(weights={"a": 2.0, "b": 1.0}))
     assert taught.advantages["r0"] > 0 > taught.advantages["r1"]
     assert taught.flat == {"global": 1}
 
 
-def test_eapo_tells_grounded_answers_from_lucky_ones() -> None:
-    parts = [{"evidence": 1.0}, {"evidence": -1.0}, {"evidence": 1.0}]
-    found = Eapo(weight=0.3)(ScoredGroup(_group([1.0, 1.0, 0.0], parts=parts)))
-    e = group_zscore([1.0, -1.0, 1.0])
-    assert found == pytest.approx(group_zscore([1 + 0.3 * e[0], 1 + 0.3 * e[1], 0.3 * e[2]]))
-    assert found[0] > found[1] > found[2]
-    plain = [0.0, 1.0, 0.5]
-    assert Eapo()(ScoredGroup(_group(plain))) == pytest.approx(group_zscore(plain))
+def _rounds(rewards: list[float], rounds: list[int]) -> CreditGroup:
+    """Runs of several calls each."""
+    ids = [[f"r{place}.{at}" for at in range(count)] for place, count in enumerate(rounds)]
+    members = tuple(
+        Member(reward=reward, response_ids=tuple(said))
+        for reward, said in zip(rewards, ids, strict=True)
+    )
+    traces = {key: _trace(2) for said in ids for key in said}
+    key = GroupKey(branch="global", role=Role.MANAGER, episode_id="0/e")
+    return CreditGroup(key=key, members=members, sampled=Sampled(traces=traces))
+
+
+def test_eapo_discounts_by_the_rounds_to_come() -> None:
+    credit = logo_advantages([_rounds([1.0, 1.0, 0.0], [1, 3, 2])], estimator=Eapo(gamma=0.5))
+    wanted = group_zscore([1.0, 0.25, 0.5, 1.0, 0.0, 0.0])
+    assert list(credit.advantages.values()) == pytest.approx(wanted)
+    assert credit.advantages["r0.0"] > credit.advantages["r1.0"], "the short run begins better"
+    alike = logo_advantages([_rounds([1.0, 1.0], [1, 3])], estimator=Eapo(gamma=0.5))
+    assert set(alike.advantages.values()) == {0.0}, "a flat group stays flat"
+    plain = logo_advantages([_rounds([1.0, 0.0], [1, 1])], estimator=Eapo(gamma=1.0))
+    assert list(plain.advantages.values()) == pytest.approx(group_zscore([1.0, 0.0]))
 
 
 def test_xrpo_sharpens_unlikely_successes_and_nothing_else() -> None:
@@ -130,8 +180,10 @@ def _pull(name: str, *, told: bool, seed: int) -> float:
         rewards = [a if told else float(draws.random() < 0.5) for a in actions]
         traces = [_trace(draws.randint(1, 9), -draws.random()) for _ in actions]
         parts = [{"evidence": reward} for reward in rewards]
-        group = ScoredGroup(_group(rewards, parts=parts, traces=traces))
-        values = (estimator or group_zscore)(group)
+        weights = {"evidence": 1.0}
+        group = ScoredGroup(_group(rewards, parts=parts, weights=weights, traces=traces))
+        given = (estimator or group_zscore)(group)
+        values = [fmean(*v.values()) if isinstance(v, Mapping) else v for v in given]
         kept = selector.members(group, values) if name == "rorecomp" else range(6)
         pulls += [values[place] * (actions[place] - 0.5) for place in kept]
     return fmean(pulls)
@@ -262,7 +314,7 @@ def test_a_bandit_learns_from_true_rewards_and_not_from_random_ones(make: Any) -
 # -- sampling --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [Dots, Gdro])
+@pytest.mark.parametrize("make", [Gdro])
 def test_samplers_play_hard_or_open_episodes_more_and_starve_none_with_random_rewards(
     make: Any,
 ) -> None:
@@ -290,7 +342,7 @@ def test_samplers_play_hard_or_open_episodes_more_and_starve_none_with_random_re
         return seen
 
     told, blind = counts(True), counts(False)
-    favoured = (2, 3) if make is Dots else (4, 5)
+    favoured = (4, 5)
     assert min(told[place] for place in favoured) > max(told[0], told[1])
     assert min(blind) > 0.5 * max(blind)
 
@@ -331,22 +383,23 @@ def test_xrpo_s_runs_starve_no_group_and_prefer_none_with_random_rewards() -> No
     assert max(given) - min(given) < 0.1 * sum(given)
 
 
-def test_seele_meets_success_with_hints() -> None:
-    seele = Seele(slope=4.0)
-    assert seele.share("s", random.Random(0)) == 0.0
+@pytest.mark.parametrize("slope", [2.0, 4.0, 12.0])
+def test_seele_meets_success_with_hints_whatever_the_slope(slope: float) -> None:
+    seele, difficulty, draws = Seele(), 0.6, random.Random(2)
+    assert seele.share("s", draws) == 0.0
     seele.see("s", [0.0, 1.0, 0.0, 0.0])
-    assert seele.share("s", random.Random(0)) == pytest.approx(math.log(3) / 4)
-    difficulty, draws = 0.6, random.Random(2)
-    for _ in range(60):
-        rate = 1 / (1 + math.exp(-4.0 * (seele.share("x", draws) - difficulty)))
+    assert seele.share("s", draws) > 0.1, "more hints after failures"
+    shares: list[float] = []
+    for _ in range(40):
+        shares.append(seele.share("x", draws))
+        rate = 1 / (1 + math.exp(-slope * (shares[-1] - difficulty)))
         seele.see("x", [float(draws.random() < rate) for _ in range(32)])
-    assert abs(seele.share("x", draws) - difficulty) < 0.25
-    blind = Seele(start=0.5)  # rewards that hints do not move: the share only wanders
-    for _ in range(200):
-        blind.see("x", [float(draws.random() < 0.5) for _ in range(32)])
-    assert 0.0 <= blind.share("x", draws) <= 1.0
+    assert abs(fmean(shares[-20:]) - difficulty) < 0.15
+    assert max(shares[-20:]) - min(shares[-20:]) < 0.4, "it settles and does not swing"
     again = Seele()
-    again.load(seele.state())
+    again.load(json.loads(json.dumps(seele.state())))
+    again.see("x", [1.0] * 8)
+    seele.see("x", [1.0] * 8)
     assert again.shares == seele.shares
 
 
@@ -414,7 +467,7 @@ def test_a_belief_fades_with_updates_of_the_policy_even_unvisited() -> None:
 
 NAMES = (
     "echo|grpo_echo|dgg|gradient_gate|d3s|dapo|dynamic_sampling|knapsack|vade|dars|bapo|gdro|"
-    "lp_reg|gdpo|xrpo|dots|spear|eapo|rorecomp|sdar|seele|tree_advantage"
+    "lp_reg|gdpo|xrpo|spear|eapo|rorecomp|sdar|seele|tree_advantage"
 ).split("|")
 
 
@@ -439,7 +492,7 @@ def test_each_new_technique_is_one_short_file() -> None:
         if path.name != "__init__.py"
     ]
     assert len(files) >= 10
-    assert [path.name for path in files if len(_lines(path)) > 60] == []
+    assert [path.name for path in files if len(_lines(path)) > 80] == []
 
 
 def _lines(path: Path) -> list[str]:

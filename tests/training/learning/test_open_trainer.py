@@ -161,7 +161,7 @@ def test_techniques_keep_what_they_know_in_checkpoints(tmp_path: Path) -> None:
         "save_strategy": "steps",
         "save_steps": 1,
         "max_steps": 2,
-        "episode_sampler": "train.techniques.sampling.dots:Dots",
+        "episode_sampler": "train.techniques.sampling.gdro:Gdro",
         "group_source": "train.techniques.sampling.replay:ReplayBuffer",
     }
     _, trainer = _run(tmp_path, [step], **values)

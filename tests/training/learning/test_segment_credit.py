@@ -16,7 +16,7 @@ from environments.acting.task import ActingTask
 from environments.acting.topics import TOPICS, TopicPlayer, short_talks
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
-from memagent.core.exchange import ModelResponse, TokenTrace
+from memagent.core.exchange import ModelResponse, Role, TokenTrace
 from memagent.core.records import Scope
 from memagent.core.trials import Edit, Outcome, Trial, TrialStep
 from memagent.core.workspace import credit_segments
@@ -31,10 +31,13 @@ from train.rollouts.acting import (
     MakePlayer,
     PolicyPlayer,
 )
+from train.rollouts.grading import CreditPlan
 from train.sampling.generation import Job, Sampled
 from train.sampling.policy import PolicyModel
 from train.sampling.small_models import word_tokenizer, words_of
 from train.settings.acting import task_episodes
+from train.techniques.credit.tree_calls import tree_calls
+from train.techniques.echo import Echo
 
 pytestmark = pytest.mark.torch
 SPOKEN = """let us note that the has number and then there is the of which there is so much to
@@ -122,7 +125,8 @@ def test_the_rows_have_the_gradient_of_one_row_a_segment() -> None:
             tuple(response(f"{name}{place}.{at}", count) for at, count in enumerate(counts))
             for place, counts in enumerate(lengths[name])
         )
-        runs.append(ActedRun(trial=trial_of(3, edits, reward), segments=cut))
+        roles = {each.id: Role.MANAGER for part in cut for each in part}
+        runs.append(ActedRun(trial=trial_of(3, edits, reward), segments=cut, roles=roles))
     made = experience(SimpleNamespace(version=0)).credited([runs], ["task"], step=0)
     assert made.rows == 4 == sum(len(run.segments) for run in runs)
     batch = build_rows(
@@ -190,6 +194,36 @@ async def test_every_token_of_a_play_is_in_exactly_one_segment(*, acting: bool) 
     assert step.rows == step.metrics["segments"] > 6
     assert len(tasks) == len(step.groups) and all(len(g.members) == 3 for g in step.groups)
     assert not len(made.agent.bank.state.trials), "no run leaves anything behind"
+
+
+async def test_actions_and_edits_keep_their_roles_and_calls_their_own_credit() -> None:
+    """The adapter that spoke is the one that is trained, and estimators see the tokens."""
+    tokenizer = talk_tokenizer()
+    policy = PolicyModel(CyclingEngine(tokenizer), tokenizer, context_tokens=512)
+    tasks: dict[str, ActingTask] = {task.name: task for task in short_talks(0, 2)}
+    made = replace(
+        experience(policy, tasks),
+        player=lambda model: PolicyPlayer(model=model),
+        members=4,
+        plan=CreditPlan(estimator=tree_calls, objectives={"echo": Echo()}),
+    )
+    groups = [await made.played(name, key=name) for name in tasks]
+    for place, run in enumerate(groups[0]):
+        rewarded = run.trial.model_copy(update={"outcome": Outcome(reward=float(place < 2))})
+        groups[0][place] = replace(run, trial=rewarded)
+    groups[1] = [
+        replace(run, trial=run.trial.model_copy(update={"outcome": Outcome(reward=1.0)}))
+        for run in groups[1]
+    ]
+    step = made.credited(groups, list(tasks), step=0)
+    said = {each.id: each.text for g in groups for run in g for s in run.segments for each in s}
+    assert {step.roles[key] for key, text in said.items() if "folds" in text} == {Role.MANAGER}
+    assert {step.roles[key] for key, text in said.items() if "folds" not in text} == {Role.ANSWERER}
+    ids = [member.response_ids for member in step.groups[0].members]
+    assert any(step.credit.advantages[key] for one in ids for key in one), "tree_calls credits"
+    assert step.marks["echo"] in [frozenset(m.response_ids) for m in step.groups[1].members]
+    drawn = replace(made, plan=replace(made.plan, control="random_reward"))
+    assert drawn.credited(groups, list(tasks), step=0).groups[0].rewards_G != [1.0, 1.0, 0.0, 0.0]
 
 
 async def test_a_full_context_ends_a_run_and_not_the_training() -> None:

@@ -40,9 +40,18 @@ from train.techniques.credit.tree_calls import tree_calls
 KEY = GroupKey(branch="global", role=Role.MANAGER, episode_id="e", session=0)
 
 
-def _by_parts(parts: list[dict[str, float]]) -> ScoredGroup:
+def _by_parts(
+    parts: list[dict[str, float]], weights: dict[str, float] | None = None
+) -> ScoredGroup:
+    """Members whose reward is the weighed sum of its parts; every part counts 1 by default."""
+    weights = weights or dict.fromkeys(parts[0], 1.0)
     members = tuple(
-        Member(reward=sum(some.values()), response_ids=(f"r{place}",), parts=some)
+        Member(
+            reward=sum(weights[name] * amount for name, amount in some.items()),
+            response_ids=(f"r{place}",),
+            parts=some,
+            weights=weights,
+        )
         for place, some in enumerate(parts)
     )
     return ScoredGroup(CreditGroup(key=KEY, members=members))
@@ -77,8 +86,9 @@ def test_rdpo_equals_the_formula_in_numpy() -> None:
         ]
         parts[0]["right"], parts[1]["right"] = 0.0, 1.0
         weights, shrink = {"f1": 1.0, "right": 0.5, "cost": -0.3}, draws.uniform(0.05, 1.0)
-        found = Rdpo(weights=weights, shrink=shrink)(_by_parts(parts))
-        assert found == pytest.approx(_by_hand(parts, weights, shrink), abs=1e-9)
+        wanted = pytest.approx(_by_hand(parts, weights, shrink), abs=1e-9)
+        assert Rdpo(shrink=shrink)(_by_parts(parts, weights)) == wanted  # the reward's own weights
+        assert Rdpo(weights=weights, shrink=shrink)(_by_parts(parts)) == wanted
 
 
 def test_rdpo_counts_once_what_two_parts_say_alike_and_sees_ranks_alone() -> None:
@@ -103,7 +113,8 @@ def test_rdpo_leaves_alone_what_does_not_differ() -> None:
     bare = CreditGroup(
         key=KEY, members=tuple(Member(reward=r, response_ids=(str(r),)) for r in (0.0, 1.0))
     )
-    assert Rdpo()(ScoredGroup(bare)) == group_zscore([0.0, 1.0])
+    with pytest.raises(ConfigError, match="no weighed parts"):
+        Rdpo()(ScoredGroup(bare))
     with pytest.raises(ConfigError, match="shrink"):
         Rdpo(shrink=0.0)
 
@@ -207,35 +218,33 @@ def _taught(rewards: list[float], own: list[float], teacher: list[float]) -> Sco
 
 def test_sdar_by_hand() -> None:
     found = Sdar(weight=0.1, sharpness=5.0)(_taught([1.0, 0.0], [-1.0, -1.0], [-0.5, -3.0]))
-    likes, rejects = 0.5 / (1 + math.exp(-2.5)), -2.0 / (1 + math.exp(10.0))
+    likes, rejects = 1 / (1 + math.exp(-2.5)), 1 / (1 + math.exp(10.0))
     z = group_zscore([1.0, 0.0])
     assert found[0]["r0"] == pytest.approx([z[0] + 0.1 * likes])
     assert found[1]["r1"] == pytest.approx([z[1] + 0.1 * rejects])
-    assert abs(rejects) < 0.01 < likes  # what the teacher rejects hardly counts
-    flat = Sdar(weight=0.1)(_taught([0.5, 0.505], [-1.0, -1.0], [-0.5, -1.0]))
-    assert flat[0]["r0"][0] > 0.04 and flat[1]["r1"] == [0.0]
+    assert 0 <= rejects < 0.01 < likes  # what the teacher rejects hardly counts, never less than 0
+    flat = Sdar(weight=0.1)(_taught([0.5, 0.505], [-1.0, -1.0], [-0.5, -3.0]))
+    assert flat[0]["r0"][0] > 0.04 and 0 <= flat[1]["r1"][0] < 0.001
     far = Sdar()(_taught([0.0, 0.0], [-1.0, -1.0], [-900.0, -1.0]))
     assert far[0]["r0"] == [pytest.approx(0.0, abs=1e-9)]
 
 
-def test_without_its_gate_sdar_is_the_gradient_of_the_reverse_kl() -> None:
+def test_sdar_has_the_gradient_of_its_loss_through_the_student_alone() -> None:
     torch.manual_seed(0)
     logits = torch.randn(6, dtype=torch.float64, requires_grad=True)
     logps, teacher = logits.log_softmax(0), torch.randn(6, dtype=torch.float64).log_softmax(0)
-    [wanted] = torch.autograd.grad(
-        -0.5 * (logps.exp() * (logps - teacher)).sum(), logits, retain_graph=True
-    )
-    given = Sdar(weight=1.0, sharpness=0.0)(  # a gate that stands at one half
-        _taught([0.0] * 6, logps.tolist(), teacher.tolist())
-    )
+    gate = torch.sigmoid(5.0 * (teacher - logps)).detach()
+    loss = 0.3 * (gate * (teacher - logps)).sum()
+    [wanted] = torch.autograd.grad(loss, logits, retain_graph=True)
+    given = Sdar(weight=0.3)(_taught([0.0] * 6, logps.tolist(), teacher.tolist()))
     advantages = torch.tensor([given[token][f"r{token}"][0] for token in range(6)])
-    [found] = torch.autograd.grad((logps.exp().detach() * advantages * logps).sum(), logits)
+    [found] = torch.autograd.grad(-(advantages * logps).sum(), logits)
     assert torch.allclose(found, wanted, atol=1e-9)
 
 
-def test_a_teacher_who_sees_no_more_teaches_nothing() -> None:
-    own = [-0.3, -1.2, -2.0]
-    assert Sdar()(_taught([0.5] * 3, own, own)) == [{f"r{place}": [0.0]} for place in range(3)]
+def test_replies_without_a_teacher_are_not_pulled() -> None:
+    group = _taught([0.5] * 3, [-0.3, -1.2, -2.0], [])
+    assert Sdar()(group) == [{f"r{place}": [0.0]} for place in range(3)]
 
 
 async def test_the_teacher_s_prompts_hold_the_hints_and_what_is_learned_from_does_not() -> None:
@@ -261,7 +270,7 @@ async def test_the_teacher_s_prompts_hold_the_hints_and_what_is_learned_from_doe
     experience.read_logps = None
     alone = await experience.gather([small_episode(0)], step=0)
     pulls = [step.credit.advantages[key] - value for key, value in alone.credit.advantages.items()]
-    pull = 0.5 / (1 + math.exp(-5.0))
+    pull = 0.5 / (1 + math.exp(-5.0))  # the gate of a token that the teacher finds e times likelier
     assert {round(each / pull, 6) for each in pulls} == {1.0, 2.0}  # in one group or in two
 
 

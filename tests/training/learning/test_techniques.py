@@ -25,7 +25,6 @@ from train.techniques.dars import dars, dars_hardness, further_runs
 from train.techniques.echo import echoed
 from train.techniques.gradient_gate import LEAST, GradientGate
 from train.techniques.knapsack import best_numbers, knapsack, value
-from train.techniques.tree_advantage import TreeNode, step_advantages, tree_estimator
 from train.techniques.vade import Vade
 
 
@@ -41,52 +40,11 @@ def _group(rewards: list[float | None], *, prefix: str = "r") -> CreditGroup:
 # -- tree ------------------------------------------------------------------------------
 
 
-def _random_tree(draws: random.Random, name: str, depth: int) -> TreeNode:
-    if depth == 0 or draws.random() < 0.2:
-        return TreeNode(name=name, reward=draws.random())
-    children = tuple(
-        _random_tree(draws, f"{name}.{place}", depth - 1) for place in range(draws.randint(1, 3))
-    )
-    return TreeNode(name=name, children=children)
-
-
-def _paths(node: TreeNode) -> list[list[TreeNode]]:
-    return (
-        [[node, *rest] for child in node.children for rest in _paths(child)]
-        if node.children
-        else [[node]]
-    )
-
-
-def test_step_advantages_along_every_path_add_up_to_the_reward_less_the_root_s_value() -> None:
-    for seed in range(50):
-        root = _random_tree(random.Random(seed), "n", 4)
-        if not root.children:
-            continue
-        found, mean = step_advantages(root), sum(root.leaf_rewards()) / len(root.leaf_rewards())
-        for path in _paths(root):
-            leaf = path[-1].reward
-            assert leaf is not None
-            assert sum(found[node.name] for node in path[1:]) == pytest.approx(
-                leaf - mean, abs=1e-12
-            )
-
-
 def test_a_local_group_is_the_tree_of_depth_one() -> None:
-    rewards = [0.2, 0.9, 0.4, 0.4]
-    assert tree_estimator(rewards) == pytest.approx(group_mean(rewards))
-    credit = logo_advantages([_group([0.0, 1.0])], estimator=tree_estimator)
+    """V(root) is the mean of the leaves, so the name `tree` stands for `group_mean`."""
+    assert load("techniques", "tree") is group_mean
+    credit = logo_advantages([_group([0.0, 1.0])], estimator=group_mean)
     assert credit.advantages == pytest.approx({"r0a": -0.5, "r0b": -0.5, "r1a": 0.5, "r1b": 0.5})
-
-
-def test_a_malformed_tree_is_refused() -> None:
-    with pytest.raises(TrainFault, match="either children or a reward"):
-        step_advantages(TreeNode(name="n", children=(TreeNode(name="leaf"),)))
-    twice = TreeNode(
-        name="n", children=(TreeNode(name="a", reward=1.0), TreeNode(name="a", reward=0.0))
-    )
-    with pytest.raises(TrainFault, match="two nodes"):
-        step_advantages(twice)
 
 
 # -- sample filter ---------------------------------------------------------------------
@@ -295,7 +253,7 @@ def test_techniques_are_off_by_default_and_chosen_by_name(tmp_path) -> None:
     assert "evidence" not in [term.name for term, _ in credit.reward.terms]
     credit = credit_plan(chosen)
     assert rollout_plan(chosen).allocator is knapsack
-    assert credit.estimator is tree_estimator
+    assert credit.estimator is group_mean
     group = ScoredGroup(_group([0.0, 1.0, 2.0, 3.0, 4.0]))
     assert len(credit.selector.members(group, group)) == 4
     assert ("evidence", 0.2) in [(term.name, weight) for term, weight in credit.reward.terms]

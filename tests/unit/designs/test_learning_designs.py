@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 from random import Random
@@ -25,9 +25,10 @@ from memagent.designs.base import Lesson, MemoryDesign, SlotContext
 from memagent.designs.experience import ace, case_bank, exp_rag, mem_rl, mistake_notebook
 from memagent.designs.parts.lessons import CaseScorer, actions_of, no_worse
 from memagent.designs.parts.retrieval import ValueRetriever
-from memagent.embed.static import HashEmbedder
+from memagent.embed.static import HashEmbedder, StaticEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
+from memagent.protocols import Embedder
 from memagent.state.effects import tokenize
 from memagent.testing import FunctionModel
 
@@ -68,6 +69,87 @@ async def test_mem_rl_finds_the_helpful_case_where_similarity_does_not() -> None
     assert sum(learned[-20:]) >= 18
     alone = replace(mem_rl.DESIGN, retriever=ValueRetriever(weight=0.0))
     assert sum(await doors(await cabinets(alone), 60)) <= 0.35 * 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """Harmful cases that look like the task, and one helpful case that looks less so."""
+
+    task: str
+    helpful: str
+    harmful: int = 9
+    embedder: Embedder = field(default_factory=StaticEmbedder)
+    gated: bool = True
+    """Whether a question about something else finds nothing."""
+
+    async def won(self, design: MemoryDesign, tasks: int) -> list[bool]:
+        """Play tasks over new objects and return which were done rightly."""
+        draws = Random(0)
+        agent = AsyncAgent(design=design, bank=MemoryBank(embedder=self.embedder))
+        cases = [f"{self.task.format(draws.randrange(900))}\ntake {n}" for n in range(self.harmful)]
+        cases.append(f"{self.helpful}\ntake brass")
+        draws.shuffle(cases)
+        await agent.memory.add_many(cases, kind="case")
+        won: list[bool] = []
+        for _ in range(tasks):
+            recall = await agent.recall(self.task.format(draws.randrange(900)), k=1)
+            item = recall.hits[0].item
+            assert item is not None
+            action = actions_of(item)[-1]
+            won.append(action == "take brass")
+            reward = 1.0 if won[-1] else -1.0
+            await agent.report(recall, reward, steps=(TrialStep(action=action, used=(item.id,)),))
+        other = (await agent.recall("how warm will it get tomorrow", k=5)).hits
+        assert bool(other) != self.gated
+        return won
+
+
+LOOKS = {
+    "few": Look(
+        task="put the mug {} on the shelf",
+        helpful="put a clean mug away on a shelf",
+        harmful=4,
+        embedder=HashEmbedder(dim=256),
+    ),
+    "nine": Look(
+        task="open the steel cabinet of room {}",
+        helpful="open the cabinet",
+        embedder=HashEmbedder(dim=256),
+    ),
+    "thirty": Look(
+        task="open the steel cabinet of room {}",
+        helpful="open some old cabinet",
+        harmful=30,
+        embedder=HashEmbedder(dim=256),
+    ),
+    "other words": Look(
+        task="open the steel cabinet of room {}", helpful="unlock a metal cupboard"
+    ),
+    "shorter": Look(
+        task="order red running shoes number {} for ana", helpful="buy shoes", harmful=15
+    ),
+    "longer": Look(
+        task="restart the billing service on host {} after the nightly deploy fails",
+        helpful="restart a service whose deploy failed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+async def test_mem_rl_finds_what_helps_in_six_conditions(name: str) -> None:
+    look = LOOKS[name]
+    assert sum((await look.won(mem_rl.DESIGN, 80))[-20:]) >= 18
+    alone = replace(mem_rl.DESIGN, retriever=ValueRetriever(weight=0.0))
+    assert sum(await look.won(alone, 20)) == 0, "the control"
+
+
+@pytest.mark.parametrize("name", ["nine", "thirty"])
+async def test_the_case_bank_does_not_bury_the_helpful_case_under_failures(name: str) -> None:
+    """Its pool holds all cases of a long use, so what helps stays among the candidates."""
+    look = replace(LOOKS[name], gated=False)
+    assert sum((await look.won(case_bank.DESIGN, 160))[-40:]) >= 32
+    narrow = replace(case_bank.DESIGN, retriever=case_bank.CaseRetriever(pool=10))
+    assert sum((await look.won(narrow, 160))[-40:]) <= 8, "the control"
 
 
 async def test_mem_rl_keeps_nothing_outside_the_journal(tmp_path: Path) -> None:

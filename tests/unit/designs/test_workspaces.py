@@ -28,7 +28,6 @@ from memagent.designs.working import (
     delethink,
     hi_agent,
     iter_research,
-    map_plan,
     mem1,
     mem_act,
     memo,
@@ -44,10 +43,10 @@ DESIGNS = {
     design.name: design
     for design in (
         mem1.DESIGN, iter_research.DESIGN, delethink.DESIGN, memo.DESIGN, hi_agent.DESIGN,
-        mem_act.DESIGN, map_plan.DESIGN, rafa.DESIGN,
+        mem_act.DESIGN, rafa.DESIGN,
     )
 }  # fmt: skip
-CONSTANT = ("mem1", "iter_research", "delethink", "mem_act", "map", "rafa")
+CONSTANT = ("mem1", "iter_research", "delethink", "mem_act", "rafa")
 
 
 def keeping(request: ModelRequest) -> str:
@@ -59,7 +58,7 @@ def keeping(request: ModelRequest) -> str:
     codes = dict.fromkeys(re.findall(r"code \d{4}", steps))
     places = [int(place) for place in re.findall(r"\((\d+)\)", steps)]
     text, over = "; ".join(codes) or "nothing yet", "code" in steps.strip().split("\n(")[-1]
-    parts = {"state": text, "known": text, "reached": over, "surprised": over}
+    parts = {"state": text, "known": text, "surprised": over}
     return json.dumps({"folds": places[:-1], "text": text, **parts})
 
 

@@ -19,6 +19,7 @@ from train.ranks import joined, shared
 from train.rollouts.acting import ActingExperience, PolicyPlayer, WatchedPlayer
 from train.run.config import LoGoGRPOConfig
 from train.run.evaluation import REPLIES, EpisodeFigures, Evaluation, greedy
+from train.run.plans import credit_plan
 from train.sampling.policy import PolicyModel
 from train.settings.acting import ActingWorld
 from train.sync import run_sync
@@ -38,9 +39,8 @@ class ActingTrainingTask(ActingWorld):
             tasks=self.stream("train", len(episodes)),
             player=self.player,
             members=args.num_generations or 1,
-            estimator=args.plugins.estimator,
+            plan=credit_plan(args),
             seed=args.seed,
-            control="random_reward" if args.control == "random_reward" else "",
         )
 
     def player(self, model: ChatModel) -> Player:

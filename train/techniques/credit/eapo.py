@@ -1,30 +1,41 @@
-"""Evidence counts by its place in the group (EAPO, arXiv 2601.10306).
+"""Runs that reach their reward in fewer rounds earn more (EAPO of IterResearch, 2511.07327).
 
-    r' = r + weight * (e - mean e) / (std e + 1e-6)        A = zscore(r')
+    r_t = gamma^(T - t) * R          t: a round of a run, 1 to T
+    A_t = (r_t - mean) / (std + 1e-6) over all rounds of all runs of a group
 
-e is the part of the reward that says how well an answer rests on evidence. Scoring it
-relative to the group tells lucky guesses from grounded answers even where all answers
-are right. Changed: the paper trains a reward model for e along with the policy; here e
-is computed from the world (`evidence`), so there is nothing to train.
+A round is one call of the model; the last one earns the whole reward. The same reward
+after more rounds is worth less at the beginning, so being efficient is what pays. Groups
+whose rewards are alike are left alone (`flat_tolerance`). Changed: the paper drops
+rounds at random until their number divides by that of the workers; here rows are padded
+instead, so all are learned from.
 
-Shapes: G members of a group.
+Shapes: G members of a group, C tokens of a reply, T rounds of a run.
 """
 
 from __future__ import annotations
 
+from memagent.core.errors import ConfigError
 from train.credit.advantages import group_zscore
+from train.credit.groups import TokenValues
 from train.credit.scored import ScoredGroup
 
 
 class Eapo:
-    """Adds the group-relative evidence to the reward; needs `evidence` or another part."""
+    """Discounts the reward by the rounds that were still to come."""
 
-    sees_flat = True
+    def __init__(self, *, gamma: float = 0.995) -> None:
+        if not 0 < gamma <= 1:
+            raise ConfigError("eapo: gamma lies in (0, 1]")
+        self.gamma = gamma
 
-    def __init__(self, *, weight: float = 0.3, part: str = "evidence") -> None:
-        self.weight, self.part = weight, part
-
-    def __call__(self, group: ScoredGroup) -> list[float]:
-        """Return (G,) advantages; those of the reward alone when no member has the part."""
-        evidence_G = group_zscore(group.parts_G(self.part))
-        return group_zscore([r + self.weight * e for r, e in zip(group, evidence_G, strict=True)])
+    def __call__(self, group: ScoredGroup) -> list[TokenValues]:
+        """Return for each member the advantages (C,) of its replies, by response id."""
+        said = group.logps
+        rounds_G = [[key for key in each.response_ids if key in said] for each in group.members]
+        worth = {
+            key: reward * self.gamma ** (len(rounds) - place)
+            for rounds, reward in zip(rounds_G, group, strict=True)
+            for place, key in enumerate(rounds, start=1)
+        }
+        advantages = dict(zip(worth, group_zscore(list(worth.values())), strict=True))
+        return [{key: (advantages[key],) * len(said[key]) for key in rounds} for rounds in rounds_G]

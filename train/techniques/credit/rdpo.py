@@ -4,7 +4,9 @@
     Y   = Q R^(-1/2)                  R: correlations of the parts, shrunk towards 1
     A   = sum over k of weight_k * m_k * Y_k          m_k = min(1, range_k / full)
 
-Whitening counts once what several parts say alike. m_k and the shrinking are our reading.
+Whitening counts once what several parts say alike. The weights are those of the run's own
+reward, so a cost stays a cost; `weights` replaces them. m_k and the shrinking are our
+reading.
 
 Shapes: G members of a group, K active parts.
 """
@@ -19,6 +21,7 @@ import torch
 from memagent.core.errors import ConfigError
 from train.credit.advantages import group_zscore
 from train.credit.scored import ScoredGroup
+from train.techniques.credit.gdpo import ByParts
 
 
 def normal_scores(values_G: Sequence[float]) -> list[float]:
@@ -36,25 +39,22 @@ def whitened(scores_GK: torch.Tensor, shrink: float) -> torch.Tensor:
     return scores_GK @ axes @ torch.diag(values.clamp(min=1e-9).rsqrt()) @ axes.T
 
 
-class Rdpo:
-    """Estimates advantages from whitened parts; `weights` names them, else all count 1."""
-
-    sees_flat = True
+class Rdpo(ByParts):
+    """Estimates advantages from whitened parts, by the weights of the run's own reward."""
 
     def __init__(
         self, *, weights: Mapping[str, float] | None = None, shrink: float = 0.1, full: float = 0.1
     ) -> None:
+        super().__init__(weights=weights)
         if not 0 < shrink <= 1 or full <= 0:
             raise ConfigError("rdpo: shrink in (0, 1], full above 0")
-        self.weights, self.shrink, self.full = weights, shrink, full
+        self.shrink, self.full = shrink, full
 
     def __call__(self, group: ScoredGroup) -> list[float]:
-        """Return (G,) advantages; those of the whole reward when it has no parts."""
-        weights = self.weights or dict.fromkeys(group.part_names, 1.0)
-        parts = {name: group.parts_G(name) for name in weights}
-        active = {n: max(v) - min(v) for n, v in parts.items() if len(set(v)) > 1}
+        """Return (G,) advantages; zeros where no part differs."""
+        active = list(group.weighed_parts(self.weights).values())
         if not active:
-            return [0.0] * len(group) if weights else group_zscore(group)
-        scores = torch.tensor([normal_scores(parts[n]) for n in active], dtype=torch.float64).T
-        sizes = [weights[n] * min(1.0, apart / self.full) for n, apart in active.items()]
+            return [0.0] * len(group)
+        scores = torch.tensor([normal_scores(v) for _, v in active], dtype=torch.float64).T
+        sizes = [weight * min(1.0, (max(v) - min(v)) / self.full) for weight, v in active]
         return (whitened(scores, self.shrink) @ torch.tensor(sizes, dtype=scores.dtype)).tolist()

@@ -1,13 +1,13 @@
 """The policy that sees the right notes teaches the one that does not (SDAR, 2605.15155).
 
-    d = log pi(token | prompt with hints) - log pi(token | prompt)
-    A(token) = zscore(r) + weight * sigmoid(sharpness * d) * d
+    gate(token) = sigmoid(sharpness * (log T - log S))
+    A(token)    = zscore(r) + weight * gate(token)
 
-Teacher and student are one policy; the teacher's prompts also hold the session's right
-notes. Where it would rather have said the token, the student is drawn there; what it
-rejects counts less, since its hints may be misread. With the gate held at 1 the second
-term is the policy gradient of -KL(student || teacher). Changed: the paper adds it as a
-loss of its own; here it is an advantage a token, so the clip bounds it too.
+Teacher T and student S are one policy; the teacher's prompts also hold the session's
+right notes. The paper's loss is gate * (log T - log S) with the gradient through log S
+alone, so each token is drawn towards by its gate: wholly where the teacher would rather
+have said it, hardly where the teacher rejects it, and never away from it. Changed: it is
+an advantage a token, so the clip bounds it too. Replies without a teacher have none.
 
 Shapes: G members of a group, C tokens of a reply.
 """
@@ -40,15 +40,15 @@ class Sdar:
         own, taught = group.logps, group.taught_logps
         return [
             {
-                key: [score + pull for pull in self._pulls(own[key], taught.get(key, own[key]))]
+                key: [score + pull for pull in self._pulls(own[key], taught.get(key))]
                 for key in member.response_ids
                 if key in own
             }
             for member, score in zip(group.members, scores_G, strict=True)
         ]
 
-    def _pulls(self, own_C: Sequence[float], taught_C: Sequence[float]) -> list[float]:
+    def _pulls(self, own_C: Sequence[float], taught_C: Sequence[float] | None) -> list[float]:
+        if taught_C is None:
+            return [0.0] * len(own_C)
         apart_C = [taught - own for own, taught in zip(own_C, taught_C, strict=True)]
-        return [
-            self.weight * apart * (1 + tanh(self.sharpness * apart / 2)) / 2 for apart in apart_C
-        ]
+        return [self.weight * (1 + tanh(self.sharpness * apart / 2)) / 2 for apart in apart_C]

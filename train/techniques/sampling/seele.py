@@ -2,38 +2,50 @@
 
     success = sigmoid(slope * (share - difficulty))
 
-A session's next share of hints is where this curve, through its last success rate,
-meets `target`: share + (logit(target) - logit(success)) / slope, within [0, 1]. Changed:
-the paper fits the curve over several rounds inside a step; here a visit is a round and
-the slope is fixed.
+Slope and difficulty of a session's curve are fitted to the pairs (share of hints,
+success) of its last visits, of which the newest counts most. The next share is where the
+curve meets `target`, within [0, 1]. Changed: the paper fits over several rounds inside a
+step; here a visit is a round. So a session must be visited several times.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from math import log
-from typing import Any
+from math import exp, log
+from typing import Any, Final
 
 from memagent.core.errors import ConfigError
 from train.rollouts.allocation import accuracy
 from train.rollouts.slots import Hinter
 
+SLOPES: Final = (2.0, 4.0, 8.0, 16.0)
+PLACES: Final = tuple(place / 50 - 0.5 for place in range(101))
+"""Difficulties that are tried."""
 
-def logit(chance: float) -> float:
-    """Return log(p / (1 - p)), with p cut to [0.05, 0.95]."""
-    chance = min(0.95, max(0.05, chance))
-    return log(chance / (1 - chance))
+
+def fitted(seen: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return (slope, difficulty) of the likeliest curve; the newest pair comes last."""
+
+    def misfit(curve: tuple[float, float]) -> float:
+        cost = 0.02 * (abs(log(curve[0] / 4.0)) + abs(curve[1] - 0.5))
+        for age, (share, success) in enumerate(reversed(seen)):
+            chance = 1 / (1 + exp(-curve[0] * (share - curve[1])))
+            cost -= 0.7**age * (success * log(chance) + (1 - success) * log(1 - chance))
+        return cost
+
+    return min(((slope, place) for slope in SLOPES for place in PLACES), key=misfit)
 
 
 class Seele(Hinter):
     """Gives each session the share of hints at which half of its runs succeed."""
 
-    def __init__(self, *, target: float = 0.5, slope: float = 4.0, start: float = 0.0) -> None:
-        if not 0 < target < 1 or slope <= 0 or not 0 <= start <= 1:
-            raise ConfigError("seele: target in (0, 1), slope above 0, start in [0, 1]")
-        self.target, self.slope, self.start = target, slope, start
+    def __init__(self, *, target: float = 0.5, start: float = 0.0) -> None:
+        if not 0 < target < 1 or not 0 <= start <= 1:
+            raise ConfigError("seele: target in (0, 1), start in [0, 1]")
+        self.target, self.start = target, start
         self.shares: dict[str, float] = {}
+        self.seen: dict[str, list[tuple[float, float]]] = {}
 
     def share(self, name: str, draws: random.Random, /) -> float:
         """Return the share for the session's next visit."""
@@ -41,16 +53,20 @@ class Seele(Hinter):
         return self.shares.get(name, self.start)
 
     def see(self, name: str, rewards_G: Sequence[float], /) -> None:
-        """Move the session's share by what its runs earned."""
+        """Fit the session's curve to what its runs earned, and move its share."""
         if rewards_G:
-            missing = logit(self.target) - logit(accuracy(rewards_G))
-            share = self.shares.get(name, self.start) + missing / self.slope
+            given = self.shares.get(name, self.start)
+            self.seen[name] = [*self.seen.get(name, []), (given, accuracy(rewards_G))][-6:]
+            slope, place = fitted(self.seen[name])
+            share = place + log(self.target / (1 - self.target)) / slope
             self.shares[name] = min(1.0, max(0.0, share))
 
     def state(self) -> Mapping[str, Any]:
-        """Return the shares."""
-        return {"shares": self.shares}
+        """Return the shares and the pairs they were fitted to."""
+        return {"shares": self.shares, "seen": self.seen}
 
     def load(self, state: Any, /) -> None:
-        """Take the shares."""
+        """Take the shares and the pairs."""
         self.shares = dict(state["shares"])
+        seen = state.get("seen", {})
+        self.seen = {name: [(at, won) for at, won in pairs] for name, pairs in seen.items()}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from environments.worlds.truth import Act, HeldValue, Key, Telling, Truth
@@ -29,8 +29,13 @@ Counts = dict[str, tuple[int, int]]
 _ENDING: Final = (Act.REMOVE, Act.CANCEL)
 
 
-def right_facts(memory: MemorySnapshot, truth: Truth) -> Counts:
-    """Return how many facts the memory holds right at the end of the episode."""
+def right_facts(
+    memory: MemorySnapshot, truth: Truth, *, turns: Collection[str] | None = None
+) -> Counts:
+    """Return how many facts the memory holds right at the end of the episode.
+
+    With `turns` only those count whose value was told in one of them.
+    """
     told: dict[Key, list[Telling]] = defaultdict(list)
     for telling in truth.tellings:
         if telling.true or telling.act is Act.REPEAT:
@@ -39,6 +44,10 @@ def right_facts(memory: MemorySnapshot, truth: Truth) -> Counts:
     statements = _Statements(memory)
     for key, values in truth.state(-1).items():
         for held in values:
+            if turns is not None and not any(
+                telling.value == held.value and telling.turn_id in turns for telling in told[key]
+            ):
+                continue
             for name, verdict in _judged(held, values, told[key], statements):
                 right[name] += verdict
                 seen[name] += 1

@@ -51,7 +51,7 @@ class MemoryAgent(Protocol):
         ...
 
 
-async def play(
+async def play(  # noqa: PLR0913 (what a rollout is told)
     agent: MemoryAgent,
     episode: Episode,
     *,
@@ -59,6 +59,7 @@ async def play(
     ask: bool = True,
     k: int = DEFAULT_K,
     before_session: Callable[[int, MemorySnapshot], None] | None = None,
+    by_request: bool = False,
 ) -> Trajectory:
     """Let the agent hear the sessions and, with `ask`, answer each probe when it is due.
 
@@ -66,6 +67,8 @@ async def play(
 
     A session that fails, or of which a chunk could not be processed, ends the rollout
     with its `failure`; a probe that fails is one failed answer and the others go on.
+    With `by_request` a failed chunk does not end the rollout: the report of its session
+    tells. Errors other than those of a model are raised then.
     `before_session` is told each session's place and the memory it begins with, right
     before it is heard, so that replays from that memory can start while this rollout
     goes on.
@@ -75,16 +78,17 @@ async def play(
     traces: list[SessionTrace] = []
     answers: list[ProbeAnswer] = []
     failure: str | None = None
+    recorded = ModelError if by_request else MemAgentError
     for number, session in enumerate(episode.sessions, start=1):
         if before_session is not None:
             before_session(number - 1, agent.snapshot())
         try:
             trace = await _hear(agent, session)
-        except MemAgentError as error:
+        except recorded as error:
             failure = f"session {session.id}: {type(error).__name__}: {error}"
             break
         traces.append(trace)
-        if trace.report.failed_chunks:
+        if trace.report.failed_chunks and not by_request:
             failure = f"session {session.id}: {trace.report.failed_chunks[0].failure}"
             break
         if ask:
@@ -150,16 +154,18 @@ async def ask_probe(
     memory: MemorySnapshot,
     at: datetime | None,
     k: int = DEFAULT_K,
+    recorded: type[MemAgentError] = MemAgentError,
 ) -> ProbeAnswer:
-    """One probe answered from what the agent remembers, which is `memory`; a failure is recorded.
+    """Return the answer to one probe from what the agent remembers, which is `memory`.
 
-    `at` dates a probe without a date.
+    A failure of the `recorded` kind is noted in the answer. `at` dates a probe without a
+    date.
     """
     began = perf_counter()
     try:
         with boundary(EnvironmentFault, f"answering probe {probe.id!r}"):
             answer = await agent.ask(probe.as_question(at=at, k=k))
-    except MemAgentError as error:
+    except recorded as error:
         failure = f"{type(error).__name__}: {error}"
         return ProbeAnswer(
             probe_id=probe.id, memory=memory, failure=failure, seconds=perf_counter() - began

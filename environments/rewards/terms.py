@@ -23,6 +23,7 @@ from environments.errors import EnvironmentFault
 from environments.records import Episode, ProbeScore
 from environments.rewards.metrics import token_count
 from memagent.core.ops import ParseStatus
+from memagent.core.records import Session
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import MemorySnapshot
 
@@ -47,6 +48,8 @@ class Outcome:
     """Words and signs of the active items."""
     dialogue_tokens: int = 0
     """Words and signs of the turns heard so far."""
+    turn_ids: frozenset[str] | None = None
+    """Turns that it is about; None for all that were heard."""
 
 
 def outcome_of(
@@ -55,8 +58,9 @@ def outcome_of(
     *,
     scores: Iterable[ProbeScore] = (),
     reports: Iterable[IngestReport] = (),
+    within: Session | None = None,
 ) -> Outcome:
-    """Return the outcome of a memory of this episode.
+    """Return the outcome of a memory of this episode, or of one session `within` it.
 
     Sizes are counted over its items and over the sessions it has heard.
     """
@@ -71,6 +75,7 @@ def outcome_of(
             if session.id in memory.sessions
             for turn in session.turns
         ),
+        turn_ids=None if within is None else frozenset(turn.id for turn in within.turns),
     )
 
 

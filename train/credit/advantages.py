@@ -143,10 +143,11 @@ class _BranchCredit:
             self.shares[response_id] = credit
 
 
-def logo_advantages(
+def logo_advantages(  # noqa: PLR0913 (the rules of credit)
     groups: Sequence[CreditGroup],
     *,
     local_weight: float = 1.0,
+    weights: Mapping[Branch, float] | None = None,
     estimator: Estimator = group_zscore,
     balance: Balance = "rows",
     selector: Selector = EVERYTHING,
@@ -154,7 +155,8 @@ def logo_advantages(
 ) -> Credit:
     """Compute one advantage for each response.
 
-    Global and answer groups weigh 1, local groups `local_weight` (1 is the reference).
+    Groups weigh 1 or what `weights` says of their branch, local groups `local_weight`
+    (1 is the reference).
     With `balance="rows"` an update over all rows averages over rows. With "branches"
     each branch's rows are scaled so that this average equals mean(global) +
     local_weight * mean(local) + mean(answer). The selector names the members of a group
@@ -179,7 +181,7 @@ def logo_advantages(
     total: dict[str, float] = {}
     offsets: dict[str, tuple[float, ...]] = {}
     for branch, credit in branches.items():
-        weight = local_weight if branch == "local" else 1.0
+        weight = local_weight if branch == "local" else (weights or {}).get(branch, 1.0)
         if balance == "branches" and credit.shares:
             weight *= rows / len(credit.shares)
         for response_id, advantage in credit.shares.items():

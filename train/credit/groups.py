@@ -17,8 +17,10 @@ from typing import Literal
 from memagent.core.exchange import Role, TokenTrace
 from train.errors import TrainFault
 
-Branch = Literal["global", "local", "answer"]
-"""The kind of comparison that a group makes."""
+Branch = Literal["global", "local", "answer", "terminal", "session", "asof", "gain"]
+"""The kind of comparison that a group makes. Whole rollouts are compared in `global`
+groups or, where several credits are mixed, in groups named by the credit.
+"""
 
 
 TokenValues = Mapping[str, Sequence[float]]
@@ -101,7 +103,7 @@ def check_group(group: CreditGroup) -> None:
     versions = {member.version for member in group.members}
     if len(versions) > 1:
         raise TrainFault(f"group {group.key} mixes policy versions {sorted(versions)}")
-    if group.key.branch == "global":
+    if group.key.branch not in ("local", "answer"):
         return
     if group.key.start is None:
         raise TrainFault(f"group {group.key} compares reruns but names no snapshot that they share")

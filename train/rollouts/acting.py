@@ -149,12 +149,13 @@ class ActingExperience:
     async def gather(self, episodes: Sequence[Episode], *, step: int) -> Step:
         """Play and credit the tasks of one step."""
         began = perf_counter()
-        groups = await asyncio.gather(
-            *(
-                self.played(episode.id, key=f"{self.seed}/{step}/{place}")
-                for place, episode in enumerate(episodes)
+        with self.policy.faults_raised():
+            groups = await asyncio.gather(
+                *(
+                    self.played(episode.id, key=f"{self.seed}/{step}/{place}")
+                    for place, episode in enumerate(episodes)
+                )
             )
-        )
         done = perf_counter()
         made = self.credited(groups, [episode.id for episode in episodes], step=step)
         seconds = {"rollout": done - began, "score": 0.0, "credit": perf_counter() - done}

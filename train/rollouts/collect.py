@@ -20,7 +20,7 @@ from environments.play.rollout import play, replay_session
 from environments.records import Episode, SessionTrace, Trajectory
 from environments.views import truncate
 from memagent.async_agent import AsyncAgent
-from memagent.core.errors import MemAgentError
+from memagent.core.errors import ModelError
 from memagent.core.exchange import ModelRequest
 from memagent.core.long_work import rare_collections
 from memagent.core.snapshot import EMPTY, MemorySnapshot
@@ -90,6 +90,20 @@ class Rollout:
         """Return the calls made while that session was heard."""
         return tuple(call for call in self.calls if call.step.session_id == session_id)
 
+    def heard(self, place: int) -> SessionTrace | None:
+        """Return the trace of a session; None where it failed or was not reached."""
+        traces = self.trajectory.traces
+        trace = traces[place] if place < len(traces) else None
+        return None if trace is None or trace.report.failed_chunks else trace
+
+    @property
+    def failed(self) -> float:
+        """The share that failed: 1 if it ended early, else that of its sessions."""
+        traces = self.trajectory.traces
+        if self.trajectory.failure is not None:
+            return 1.0
+        return sum(bool(each.report.failed_chunks) for each in traces) / max(1, len(traces))
+
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutGroup:
@@ -141,12 +155,17 @@ class Collector:
     async def collect(self, episodes: Sequence[Episode], *, step: int) -> list[RolloutGroup]:
         """Play all episodes at once and return one group for each.
 
-        Failures are recorded where they happened; siblings go on.
+        Failures of single requests are recorded where they happened; siblings go on.
+        Raises `TrainFault` for a fault of the engine, and when more than a quarter of
+        the rollouts failed.
         """
         self.history.version = self.policy.version
         self.taught.clear()
-        with rare_collections():
-            return list(await asyncio.gather(*(self._group(episode, step) for episode in episodes)))
+        with rare_collections(), self.policy.faults_raised():
+            runs = (self._group(episode, step) for episode in episodes)
+            groups = list(await asyncio.gather(*runs))
+        check_failures(groups)
+        return groups
 
     def draws(self, *names: object) -> random.Random:
         """Return a stream of draws that depends on the plan's seed and the names alone.
@@ -268,7 +287,10 @@ class Collector:
             finally:
                 participant.__exit__(None, None, None)
 
-        return asyncio.get_running_loop().create_task(taking_part())
+        task = asyncio.get_running_loop().create_task(taking_part())
+        # Nobody awaits the reruns of a rollout that stopped: look at what they raised.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
 
     async def _rollout(
         self,
@@ -284,6 +306,7 @@ class Collector:
             episode,
             ask=False,
             before_session=lambda place, memory: begin_reruns(member, place, memory),
+            by_request=True,
         )
         return Rollout(trajectory=trajectory, calls=tuple(policy.calls))
 
@@ -292,13 +315,32 @@ class Collector:
         try:
             agent = self.agent.with_model(self._model(episode, policy, key))
             trace = await replay_session(agent, episode, session=place, anchor=memory)
-        except MemAgentError as error:
+        except ModelError as error:
             return Rerun(
                 trace=None, calls=tuple(policy.calls), failure=f"{type(error).__name__}: {error}"
             )
         failed = trace.report.failed_chunks
         failure = failed[0].failure if failed else None
         return Rerun(trace=None if failed else trace, calls=tuple(policy.calls), failure=failure)
+
+
+def check_failures(groups: Sequence[RolloutGroup]) -> None:
+    """Raise `TrainFault` when more than a quarter of the rollouts failed."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    failed = sum(rollout.failed for rollout in rollouts)
+    if 4 * failed > len(rollouts):
+        chunks = (
+            chunk
+            for run in rollouts
+            for trace in run.trajectory.traces
+            for chunk in trace.report.failed_chunks
+        )
+        reasons = [run.trajectory.failure for run in rollouts if run.trajectory.failure]
+        reasons += [chunk.failure for chunk in chunks]
+        raise TrainFault(
+            f"{failed:g} of {len(rollouts)} rollouts failed, which is more than a quarter; "
+            f"the first: {reasons[0]}"
+        )
 
 
 def check_shared_starts(group: RolloutGroup) -> None:

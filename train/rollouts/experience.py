@@ -159,7 +159,8 @@ class Experience:
         began, before = perf_counter(), replace(self.policy.stats)
         rollouts = await self.collector.collect(episodes, step=step)
         played = perf_counter()
-        comparisons = await self._score(rollouts)
+        with self.policy.faults_raised():
+            comparisons = await self.score(rollouts)
         scored = perf_counter()
         batch = GroupBatch.of(rollouts, comparisons, self.plan.roles)
         seed = f"{self.collector.plan.seed}/{step}"
@@ -211,7 +212,7 @@ class Experience:
             return {}
         return self.read_logps(shown, {key: roles[key] for key in shown})
 
-    async def _score(self, rollouts: Sequence[RolloutGroup]) -> list[Comparison]:
+    async def score(self, rollouts: Sequence[RolloutGroup]) -> list[Comparison]:
         """Score the runs and take their rewards into the statistics of later steps."""
         grading = Grading(
             collector=self.collector, plan=self.plan, answering=self.answering, scoring=self.scoring
@@ -248,6 +249,7 @@ def credit_groups(
     credit = logo_advantages(
         groups,
         local_weight=plan.local_weight,
+        weights=plan.branches,
         estimator=plan.estimator,
         balance=plan.balance,
         selector=plan.selector,

@@ -42,11 +42,7 @@ def step_figures(
         | _ops(rollouts)
         | {
             "rollouts/failed": float(
-                sum(
-                    rollout.trajectory.failure is not None
-                    for group in rollouts
-                    for rollout in group.rollouts
-                )
+                sum(rollout.failed for group in rollouts for rollout in group.rollouts)
             ),
             "rollouts/reruns": float(
                 sum(len(local.reruns) for group in rollouts for local in group.locals)
@@ -99,7 +95,9 @@ def _rewards(comparisons: Sequence[Comparison], groups: Sequence[CreditGroup]) -
             for name, amount in run.parts.items():
                 values.setdefault(f"reward/{branch}/{name}", []).append(amount)
     for group in groups:
-        values.setdefault(f"reward/{group.key.branch}", []).extend(group.rewards_G)
+        branch = group.key.branch
+        for name in {branch, branch if branch in ("local", "answer") else "global"}:
+            values.setdefault(f"reward/{name}", []).extend(group.rewards_G)
     return {name: fmean(amounts) for name, amounts in values.items() if amounts}
 
 

@@ -1,10 +1,11 @@
 """Grading: who answers for a memory, and what a memory earns.
 
 Rewards of a session: *global*, what its questions earn on the memory that each rollout
-ended with (`credit="session"`) or what all questions earn there (`credit="terminal"`,
-plain GRPO); *local*, what its questions and a rehearsal of earlier ones earn right
-after it. The answering agent that scores is fixed for a whole step and answers
-greedily.
+ended with (`session`), what all questions earn there (`terminal`, plain GRPO), what
+questions about the state right after it earn then (`asof`), or that less what they
+earned on the memory before it (`gain`); *local*, as `asof`, of reruns from one memory.
+What is asked after a session costs no token of experience. The answering agent that
+scores is fixed for a whole step and answers greedily.
 """
 
 from __future__ import annotations
@@ -12,16 +13,22 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+<<<<<<< HEAD
 from typing import Any, Final, Literal
+=======
+from typing import Any, Literal, cast
+>>>>>>> folded-w-train
 
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode, Probe, ProbeScore
 from environments.rewards.scoring import Scoring
 from environments.rewards.terms import AnswerTerm, Term, Weighted, memory_r2_reward, outcome_of
 from memagent.core.exchange import Role, Sampling
+from memagent.core.records import Session
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import MemorySnapshot
 from train.credit.advantages import EVERYTHING, Balance, group_zscore
+from train.credit.groups import Branch
 from train.credit.objectives import Objective
 from train.credit.slots import Estimator, Selector
 from train.rollouts.collect import Collector
@@ -48,7 +55,14 @@ EpisodeTerms = Callable[[Episode], Sequence[tuple[Term, float]]]
 class CreditPlan:
     """The questions to ask, and the way from their scores to credit."""
 
-    credit: Literal["terminal", "session"] = "session"
+    credit: str | Mapping[str, float] = "session"
+    """Credit of whole rollouts: `terminal`, `session`, `asof` or `gain`, or several with
+    their weights.
+    """
+    asks: bool = True
+    """Whether the reward has a term about answers; otherwise nothing is asked."""
+    asked_share: float = 1.0
+    """Share of the sessions, and of the rollouts of each, that are asked right after it."""
     reward: Weighted = field(default_factory=memory_r2_reward)
     questions: int | None = None
     """Questions a session, drawn alike for the whole group; None for all."""
@@ -82,6 +96,21 @@ class CreditPlan:
     control: Literal["", "random_reward", "shuffled_advantage"] = ""
     """Replacement of the credit, to see what a run does without it."""
 
+    @property
+    def credits(self) -> Mapping[str, Branch]:
+        """The branch of each credit of whole rollouts: `global` where it is the only one."""
+        if isinstance(self.credit, str):
+            return {self.credit: "global"}
+        alone = len(self.credit) == 1
+        return {name: "global" if alone else cast(Branch, name) for name in self.credit}
+
+    @property
+    def branches(self) -> Mapping[Branch, float]:
+        """The weights of the credits by their branch."""
+        if isinstance(self.credit, str):
+            return {}
+        return {branch: self.credit[name] for name, branch in self.credits.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Grading:
@@ -106,17 +135,23 @@ class Grading:
         memory: MemorySnapshot,
         scores: Sequence[ProbeScore],
         reports: Sequence[Any],
+        within: Session | None = None,
     ) -> GradedRun:
-        """Return the run with the reward of its memory and the parts of that reward."""
+        """Return the run with the reward of its memory and the parts of that reward.
+
+        It is about the whole memory, or about one session `within` the episode.
+        """
         weighted, more = self.plan.reward, self.plan.episode_terms
         if more is not None:
             weighted = Weighted(*weighted.terms, *more(episode))
-        reward = weighted(outcome_of(episode, memory, scores=scores, reports=reports))
+        reward = weighted(
+            outcome_of(episode, memory, scores=scores, reports=reports, within=within)
+        )
         parts = {name: amount for name, amount in reward.parts.items() if amount is not None}
         weights = {term.name: weight for term, weight in weighted.terms}
         return replace(run, reward=reward.total, parts=parts, weights=weights)
 
-    def grade_session(
+    def grade_session(  # noqa: PLR0913 (what a session's credit rests on)
         self,
         run: GradedRun,
         episode: Episode,
@@ -125,22 +160,38 @@ class Grading:
         report: IngestReport,
         *,
         questions: Sequence[Probe],
+        before: tuple[MemorySnapshot, Sequence[ProbeScore]] | None = None,
+        terminal: bool = False,
     ) -> GradedRun:
         """Return the run of one session with its reward and, if planned, those of its chunks.
 
-        `questions` are those about the session itself among all that were scored.
+        `questions` are those about the session itself among all that were scored. With
+        `before`, the memory that the session began with and its scores on the same
+        questions, the reward is the gain over it. `terminal` tells that the memory is
+        the last one, of which only the session's part counts.
         """
-        graded = self.grade(run, episode, memory, scores, (report,))
+        session = next(each for each in episode.sessions if each.id == report.session_id)
+
+        def graded_by(own: Sequence[ProbeScore], part: IngestReport) -> GradedRun:
+            within = session if terminal else None
+            after = self.grade(run, episode, memory, own, (part,), within)
+            if before is None or after.reward is None:
+                return after
+            ids, (start, earlier) = {score.probe_id for score in own}, before
+            scored = [score for score in earlier if score.probe_id in ids]
+            base = self.grade(run, episode, start, scored, ()).reward
+            return replace(after, reward=None if base is None else after.reward - base)
+
+        graded = graded_by(scores, report)
         if self.plan.unit == "session":
             return graded
-        session = next(each for each in episode.sessions if each.id == report.session_id)
         parts = chunk_runs(
             ChunkRun(calls=run.calls, reward=graded.reward),
             turns=turns_by_chunk(session, chunk_turns=self.collector.agent.design.chunk_turns),
             probes=questions,
             scores=scores,
             report=report,
-            grade=lambda own, part: self.grade(run, episode, memory, own, (part,)).reward,
+            grade=lambda own, part: graded_by(own, part).reward,
         )
         return replace(graded, chunks=parts, by_call=self.plan.unit == "call")
 

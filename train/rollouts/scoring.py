@@ -25,6 +25,7 @@ from environments.rewards.questions import (
     episode_questions,
     terminal_probes,
 )
+from memagent.core.errors import ModelError
 from memagent.core.snapshot import MemorySnapshot
 from train.rollouts.collect import LocalRuns, Rollout, RolloutGroup, session_name
 from train.rollouts.comparisons import Comparison, GradedRun
@@ -78,7 +79,19 @@ async def refilled(
 
 
 async def global_comparisons(grading: Grading, group: RolloutGroup) -> list[Comparison]:
-    """Compare the whole rollouts, session by session."""
+    """Compare the whole rollouts, session by session, for each credit of the plan."""
+    kinds = grading.plan.credits
+    comparisons: list[Comparison] = []
+    if kinds.keys() & {"terminal", "session"}:
+        comparisons += await _at_the_end(grading, group)
+    if kinds.keys() & {"asof", "gain"}:
+        for place in range(len(group.episode.sessions)):
+            comparisons += await _right_after(grading, group, place)
+    return comparisons
+
+
+async def _at_the_end(grading: Grading, group: RolloutGroup) -> list[Comparison]:
+    """Compare by the memories that the rollouts ended with."""
     plan, episode = grading.plan, group.episode
     questions = episode_questions(
         (group.key,), episode, own=plan.questions, rehearsal=plan.rehearsal
@@ -88,45 +101,133 @@ async def global_comparisons(grading: Grading, group: RolloutGroup) -> list[Comp
         grading.answerer(f"score/{group.key}"),
         episode,
         [rollout.trajectory.end for rollout in whole],
-        terminal_probes(episode, questions),
+        terminal_probes(episode, questions) if plan.asks else (),
         scoring=grading.scoring,
+        recorded=ModelError,
     )
     scores = {id(rollout): member for rollout, member in zip(whole, answered.members, strict=True)}
-    comparisons: list[Comparison] = []
-    for place, session in enumerate(episode.sessions):
-        runs = [
-            _graded_rollout(
-                grading, episode, rollout, place, questions[session.id], scores.get(id(rollout))
-            )
-            for rollout in group.rollouts
-        ]
-        comparisons.append(
-            Comparison(
-                branch="global",
-                episode_key=group.key,
-                version=group.version,
-                session=place,
-                runs=tuple(grading.controlled(runs, f"{group.key}/g{place}")),
-            )
+    return [
+        _compared(
+            grading,
+            group,
+            place,
+            kind,
+            [
+                _graded_rollout(
+                    grading,
+                    episode,
+                    rollout,
+                    place,
+                    questions[session.id],
+                    scores.get(id(rollout)),
+                    kind=kind,
+                )
+                for rollout in group.rollouts
+            ],
         )
-    return comparisons
+        for kind in plan.credits
+        if kind in ("terminal", "session")
+        for place, session in enumerate(episode.sessions)
+    ]
 
 
-def _graded_rollout(
+async def _right_after(grading: Grading, group: RolloutGroup, place: int) -> list[Comparison]:
+    """Compare by the memories right after a session, asked about what held then.
+
+    Only a drawn share of the sessions, and of the rollouts of each, is asked. Memories
+    that are alike are asked once.
+    """
+    plan = grading.plan
+    draws = grading.collector.draws(group.key, "asked", place)
+    if draws.random() >= plan.asked_share:
+        return []
+    heard = {
+        member: trace for member, run in enumerate(group.rollouts) if (trace := run.heard(place))
+    }
+    count = min(len(heard), max(2, round(plan.asked_share * len(heard))))
+    heard = {member: heard[member] for member in sorted(draws.sample(sorted(heard), count))}
+    memories = [trace.after for trace in heard.values()]
+    if "gain" in plan.credits:
+        memories += [trace.before for trace in heard.values()]
+    asked, questions, scores = await _asked(grading, group, place, memories)
+    session_id = group.episode.sessions[place].id
+
+    def graded(member: int, kind: str) -> GradedRun:
+        run, trace = GradedRun(calls=group.rollouts[member].calls_of(session_id)), heard.get(member)
+        earned = () if trace is None else scores[trace.after.digest]
+        if trace is None or (plan.asks and after_credit(questions, earned) is None):
+            return run
+        before = (trace.before, scores[trace.before.digest]) if kind == "gain" else None
+        return grading.grade_session(
+            run,
+            asked.episode,
+            trace.after,
+            earned,
+            trace.report,
+            questions=questions.due,
+            before=before,
+        )
+
+    return [
+        _compared(
+            grading,
+            group,
+            place,
+            kind,
+            [graded(member, kind) for member in range(len(group.rollouts))],
+        )
+        for kind in plan.credits
+        if kind in ("asof", "gain")
+    ]
+
+
+def _compared(
+    grading: Grading, group: RolloutGroup, place: int, kind: str, runs: Sequence[GradedRun]
+) -> Comparison:
+    """Return the comparison of whole rollouts for one session by one credit."""
+    return Comparison(
+        branch=grading.plan.credits[kind],
+        episode_key=group.key,
+        version=group.version,
+        session=place,
+        runs=tuple(grading.controlled(runs, f"{group.key}/g{place}")),
+    )
+
+
+async def _asked(
+    grading: Grading, group: RolloutGroup, place: int, memories: Sequence[MemorySnapshot]
+) -> tuple[QuestionedEpisode, SessionQuestions, dict[str, tuple[ProbeScore, ...]]]:
+    """Ask memories about what held right after a session; return scores by their digests."""
+    asked, questions = _questions(grading, group, place)
+    distinct = {memory.digest: memory for memory in memories}
+    answered = await score_group(
+        asked.answering or grading.answerer(f"score/{group.key}/s{place}"),
+        asked.episode,
+        list(distinct.values()),
+        questions.after if grading.plan.asks else (),
+        scoring=grading.scoring,
+        recorded=ModelError,
+    )
+    return asked, questions, dict(zip(distinct, answered.members, strict=True))
+
+
+def _graded_rollout(  # noqa: PLR0913 (what a rollout's credit rests on)
     grading: Grading,
     episode: Episode,
     rollout: Rollout,
     place: int,
     questions: SessionQuestions,
     scores: Sequence[ProbeScore] | None,
+    *,
+    kind: str,
 ) -> GradedRun:
     """Grade a rollout for one session; `scores` is None for a rollout that failed."""
     run = GradedRun(calls=rollout.calls_of(episode.sessions[place].id))
-    if scores is None:
-        return run
     traces = rollout.trajectory.traces
-    if grading.plan.credit == "session":
-        if terminal_credit(questions, scores) is None:
+    if scores is None or rollout.heard(place) is None:
+        return run
+    if kind == "session":
+        if grading.plan.asks and terminal_credit(questions, scores) is None:
             return run
         own = {probe.id for probe in questions.own}
         return grading.grade_session(
@@ -136,6 +237,7 @@ def _graded_rollout(
             tuple(score for score in scores if score.probe_id in own),
             traces[place].report,
             questions=questions.own,
+            terminal=True,
         )
     reports = tuple(trace.report for trace in traces)
     return grading.grade(run, episode, rollout.trajectory.end, scores, reports)
@@ -167,7 +269,7 @@ def _not_rerun(grading: Grading, group: RolloutGroup) -> list[tuple[int, int]]:
         members = [
             member
             for member, rollout in enumerate(group.rollouts)
-            if len(rollout.trajectory.traces) > place
+            if rollout.heard(place) is not None
         ]
         if place not in rerun and members and _questions(grading, group, place)[1].due:
             spare.append((place, draws.choice(members)))
@@ -202,11 +304,9 @@ async def _local_comparison(grading: Grading, group: RolloutGroup, local: LocalR
     runs: list[SessionRun] = [(rerun.trace, rerun.calls) for rerun in local.reruns]
     if grading.plan.anchor_in_group:
         anchor = group.rollouts[local.member]
-        traces = anchor.trajectory.traces
-        trace = traces[local.session] if local.session < len(traces) else None
-        if trace is not None and trace.report.failed_chunks:
-            trace = None
-        runs.append((trace, anchor.calls_of(group.episode.sessions[local.session].id)))
+        runs.append(
+            (anchor.heard(local.session), anchor.calls_of(group.episode.sessions[local.session].id))
+        )
 
     async def further(count: int) -> list[GradedRun]:
         numbers = range(len(local.reruns), len(local.reruns) + count)
@@ -237,22 +337,15 @@ async def _graded_after(
 
     A run that failed, or of which nothing was asked, has no reward.
     """
-    asked, questions = _questions(grading, group, local.session)
-    answered = await score_group(
-        asked.answering or grading.answerer(f"score/{group.key}/s{local.session}"),
-        asked.episode,
-        [trace.after for trace, _ in runs if trace is not None],
-        questions.after,
-        scoring=grading.scoring,
-    )
-    scores = iter(answered.members)
+    memories = [trace.after for trace, _ in runs if trace is not None]
+    asked, questions, scores = await _asked(grading, group, local.session, memories)
 
     def graded(trace: SessionTrace | None, calls: tuple[Call, ...]) -> GradedRun:
         if trace is None:
             return GradedRun(calls=calls, start=local.start.digest)
         run = GradedRun(calls=calls, start=trace.before.digest)
-        earned = next(scores)
-        if after_credit(questions, earned) is None:
+        earned = scores[trace.after.digest]
+        if grading.plan.asks and after_credit(questions, earned) is None:
             return run
         return grading.grade_session(
             run, asked.episode, trace.after, earned, trace.report, questions=questions.due
@@ -344,7 +437,13 @@ async def _graded_answers(
     at = max((session.at for session in memory.sessions.values() if session.at), default=None)
     views = [collector.policy.bound(f"{group.key}/q/{probe.id}/{number}") for number in numbers]
     answers = await collector.together(
-        ask_probe(collector.agent.with_model(view).at(memory), probe, memory=memory, at=at)
+        ask_probe(
+            collector.agent.with_model(view).at(memory),
+            probe,
+            memory=memory,
+            at=at,
+            recorded=ModelError,
+        )
         for view in views
     )
     scores = grading.scoring.score_answers(group.episode, answers)

@@ -3,6 +3,7 @@
     memagent-train run CONFIG.toml [--resume] [--dry-run]
     memagent-train init-model FOLDER       a tokenizer and a small model from scratch
     memagent-train warmup CONFIG.toml      the warm start alone
+    memagent-train probe CONFIG.toml       what each credit knows at a policy
     memagent-train report RUN_DIR          one HTML page about a run
     memagent-train push RUN_DIR NAME       its best model to a hub
     memagent-train tune STORE              heads of `learned` from a user's corrections
@@ -135,6 +136,37 @@ def warmup(config: Config) -> None:
     first_model(settings, Path(settings.folder), say=_say)
     note: dict[str, Any] = json.loads((init / "memagent.json").read_text(encoding="utf-8"))
     _print({"folder": str(init), **note})
+
+
+@app.command()
+def probe(
+    config: Config,
+    episodes: Annotated[int, typer.Option(min=3, help="Independent episodes.")] = 60,
+    sessions: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Sessions; those of the first stage by default.", show_default=False
+        ),
+    ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a saved model, such as RUN/stage0/best; the run's start by default.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Measure what each credit knows at a policy: signal, noise, and where it points.
+
+    Trains nothing and goes on where it was stopped. Prints a table, and JSON.
+    """
+    settings = load_run(config)
+    _need_libraries()
+    from train.run.probe import run_probe
+
+    length = sessions or settings.stage[0].sessions
+    found = run_probe(settings, episodes=episodes, sessions=length, policy=policy, say=_say)
+    _print(found)
 
 
 @app.command()

@@ -5,7 +5,7 @@ Local groups, credit and roles are among them (`train.settings.options`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 from accelerate import PartialState
@@ -21,6 +21,32 @@ _WHOLE_DISTRIBUTION = (
     "were drawn from"
 )
 
+_NO_EFFECT = {
+    "reward_weights": "rewards are named by `answers`, `facts`, `compression` and their like",
+    "scale_rewards": "advantages come from `estimator`",
+    "multi_objective_aggregation": "advantages come from `estimator`",
+    "mask_truncated_completions": "a reply that was cut off is judged as it was read",
+    "num_generations_eval": "validation plays each episode once",
+    "shuffle_dataset": "`episode_sampler` chooses the episodes",
+    "chat_template_kwargs": "the agent's policy fills the chat template",
+    "cache_implementation": "the policy samples with a cache of its own",
+    "generation_kwargs": "the policy samples by temperature alone",
+    "use_transformers_continuous_batching": "the policy makes its own batches",
+    "transformers_continuous_batching_config": "the policy makes its own batches",
+    "pad_to_multiple_of": "rows are cut by `micro_batch_tokens`",
+    "max_tool_calling_iterations": "a design says which calls it makes",
+    "vllm_structured_outputs_regex": "`constrained` holds replies to their schema",
+    "ds3_gather_for_generation": "DeepSpeed is not supported",
+    "model_init_kwargs": "[model] says how the model is loaded",
+    "trust_remote_code": "[model] says how the model is loaded",
+    "log_completions": "`trace` writes samples to steps.jsonl",
+    "log_completions_hub_repo": "`trace` writes samples to steps.jsonl",
+    "log_unique_prompts": "`trace` writes samples to steps.jsonl",
+    "num_completions_to_print": "`trace` writes samples to steps.jsonl",
+    "log_multimodal": "`trace` writes samples to steps.jsonl",
+}
+"""TRL's settings that this trainer's overrides leave without effect, and what has it."""
+
 
 @dataclass
 class LoGoGRPOConfig(LoGoOptions, GRPOConfig):
@@ -34,6 +60,7 @@ class LoGoGRPOConfig(LoGoOptions, GRPOConfig):
     def __post_init__(self) -> None:
         _check_sharding(self)
         check_options(self)
+        check_rules(self, _effect_rules(self))
         super().__post_init__()
         check_rules(self, _sampling_rules(self))
         check_plugins(self.plugins, self)
@@ -80,6 +107,18 @@ def _check_sharding(args: LoGoGRPOConfig) -> None:
                 "different numbers of forward passes, and split weights or gradients would "
                 "wait for ever. Use one process or DDP, with [model.lora] for large models"
             )
+
+
+def _effect_rules(args: LoGoGRPOConfig) -> Rules:
+    """Return the rules of TRL's fields that do nothing here: they are left out."""
+    defaults = {each.name: each.default for each in fields(GRPOConfig)}
+    return {
+        name: (
+            getattr(args, name) in (defaults[name], None, "none"),
+            f"left out, it has no effect here: {instead}",
+        )
+        for name, instead in _NO_EFFECT.items()
+    }
 
 
 def _sampling_rules(args: LoGoGRPOConfig) -> Rules:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -118,21 +118,27 @@ async def evaluate_policy(
             ),
         )
 
-    return Evaluation(episodes=tuple(await asyncio.gather(*map(evaluated, episodes))))
+    with policy.faults_raised() if policy is not None else nullcontext():
+        return Evaluation(episodes=tuple(await asyncio.gather(*map(evaluated, episodes))))
 
 
 def _facts(played: Trajectory, truth: Truth) -> dict[str, float]:
     """Return the share of facts that are right, at the end and as of each session."""
     heard = enumerate(played.traces, start=1)
-    every = [_right(trace.after, truth.upto(sessions)) for sessions, trace in heard]
-    shares = {"facts": [_right(played.end, truth)], "facts_as_of": every}
+    every = [facts_right(trace.after, truth.upto(sessions)) for sessions, trace in heard]
+    shares = {"facts": [facts_right(played.end, truth)], "facts_as_of": every}
     known = {name: [one for one in some if one is not None] for name, some in shares.items()}
     return {name: fmean(some) for name, some in known.items() if some}
 
 
-def _right(memory: MemorySnapshot, truth: Truth) -> float | None:
-    """Return the share of facts that are right: those that hold, and those that ended."""
-    counts = right_facts(memory, truth)
+def facts_right(
+    memory: MemorySnapshot, truth: Truth, *, turns: Collection[str] | None = None
+) -> float | None:
+    """Return the share of facts that are right: those that hold, and those that ended.
+
+    With `turns` it is the share of those told there. None where there are none.
+    """
+    counts = right_facts(memory, truth, turns=turns)
     right, seen = (sum(counts[name][place] for name in ("now", "removed")) for place in (0, 1))
     return right / seen if seen else None
 

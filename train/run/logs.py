@@ -83,6 +83,7 @@ class StepLines(TrainerCallback):
             return
         self._said = now
         shown = {
+            "failed": "rollouts/failed",
             "reward": "reward/global",
             "local": "reward/local",
             "update": "ops/update",

@@ -5,7 +5,7 @@ Weights become terms.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,16 +15,23 @@ from environments.rewards.terms import (
     AnswerTerm,
     CompressionTerm,
     OpEntropyTerm,
+    Outcome,
     RejectedTerm,
     Term,
     UnreadableTerm,
     Weighted,
 )
+from environments.worlds.truth import Truth
+from memagent.core.errors import ConfigError
 from memagent.core.records import TimeSpan
 from train.rollouts.collect import RolloutPlan
-from train.rollouts.grading import CreditPlan, answer_worth
+from train.rollouts.grading import CreditPlan, EpisodeTerms, answer_worth
 from train.run.config import LoGoGRPOConfig
+from train.run.evaluation import facts_right
 from train.settings.options import MANAGER_ROLES
+
+TruthOf = Callable[[Episode], Truth]
+"""Gives what holds after the last session of an episode."""
 
 
 def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
@@ -32,7 +39,7 @@ def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
     compared = bool(args.trained_roles & MANAGER_ROLES)
     return RolloutPlan(
         members=(args.num_generations or 1) if compared else 1,
-        local_probability=args.local_probability if args.local_weight and compared else 0.0,
+        local_probability=args.local_probability if args.weight_of_local and compared else 0.0,
         reruns=args.reruns,
         sessions=args.sessions,
         seed=args.seed,
@@ -43,10 +50,19 @@ def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
     )
 
 
-def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
-    """Return the plan of questions and credit."""
+def credit_plan(args: LoGoGRPOConfig, truth: TruthOf | None = None) -> CreditPlan:
+    """Return the plan of questions and credit.
+
+    `truth` gives the truth of a generated world. Raises `ConfigError` for `facts`
+    without it.
+    """
+    if args.facts and truth is None:
+        raise ConfigError("trainer.facts: only a synthetic environment knows its facts")
+    further: list[EpisodeTerms] = [Temporal(args.temporal)] if args.temporal else []
+    if args.facts and truth is not None:
+        further.append(Facts(args.facts, truth))
     terms: list[tuple[Term, float]] = [
-        (AnswerTerm(), 1.0),
+        (AnswerTerm(), args.answers),
         (CompressionTerm(), -args.compression),
         (UnreadableTerm(), -args.unreadable),
         (RejectedTerm(), -args.rejected),
@@ -54,14 +70,20 @@ def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
     ]
     evidence: list[tuple[Term, float]] = [(EvidenceTerm(), args.evidence)] if args.evidence else []
     return CreditPlan(
-        credit=cast(Any, args.credit),
+        credit=args.credit if isinstance(args.credit, str) else args.global_credit,
+        asks=bool(args.answers or args.evidence or args.temporal),
+        asked_share=args.asked_share,
         unit=cast(Any, args.credit_unit),
         reward=Weighted(*terms, *evidence),
         answer_reward=answer_worth(args.worth, *evidence),
-        episode_terms=Temporal(args.temporal) if args.temporal else None,
+        episode_terms=(
+            (lambda episode: [term for terms in further for term in terms(episode)])
+            if further
+            else None
+        ),
         questions=args.questions,
         rehearsal=args.rehearsal,
-        local_weight=args.local_weight,
+        local_weight=args.weight_of_local,
         estimator=args.plugins.estimator,
         balance=cast(Any, args.balance),
         flat_tolerance=args.flat_tolerance,
@@ -74,6 +96,31 @@ def credit_plan(args: LoGoGRPOConfig) -> CreditPlan:
         source=args.plugins.source,
         control=cast(Any, args.control),
     )
+
+
+@dataclass(frozen=True)
+class FactsTerm:
+    """The share of a world's facts that the memory holds right, as the tests measure it."""
+
+    truth: Truth
+    name: str = "facts"
+
+    def __call__(self, outcome: Outcome, /) -> float | None:
+        """None where there is no fact to hold."""
+        assert outcome.memory is not None
+        return facts_right(outcome.memory, self.truth, turns=outcome.turn_ids)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts that hold after the sessions of an episode, as a term."""
+
+    weight: float
+    truth: TruthOf
+
+    def __call__(self, episode: Episode) -> Sequence[tuple[Term, float]]:
+        """Return the term and its weight."""
+        return ((FactsTerm(self.truth(episode)), self.weight),)
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,21 @@ def train_run(settings: RunSettings, *, resume: bool = False, say: Say = print) 
 
 
 def _stage_record(settings: RunSettings, number: int, *, resume: bool, say: Say) -> dict[str, Any]:
-    """Return the record of a stage, which is trained unless it has ended already."""
+    """Return the record of a stage, which is trained unless it has ended already.
+
+    A stage that used up its steps goes on when there are more by now, unless the next
+    one has begun from its best.
+    """
     ended = stage_folder(settings, number) / "ended.json"
-    if not on_main(ended.is_file):
+
+    def has_ended() -> bool:
+        if not ended.is_file() or stage_folder(settings, number + 1).is_dir():
+            return ended.is_file()
+        record = json.loads(ended.read_text(encoding="utf-8"))
+        used_up = record["steps"] == record.get("limit")
+        return not used_up or settings.stage[number].steps <= record["steps"]
+
+    if not on_main(has_ended):
         record = train_stage(settings, number, resume=resume, say=say)
         on_main(lambda: _write(ended, record))
     return on_main(lambda: json.loads(ended.read_text(encoding="utf-8")))

@@ -44,7 +44,7 @@ def train_stage(settings: RunSettings, number: int, *, resume: bool, say: Say) -
     stage, home = settings.stage[number], stage_folder(settings, number)
     on_main(lambda: home.mkdir(parents=True, exist_ok=True))
     task = task_of(settings, sessions=stage.sessions)
-    trainer = _trainer_of(settings, number, task)
+    trainer = trainer_of(settings, number, task)
     quiet(trainer)
     checkpoint = on_main(lambda: last_checkpoint(home)) if resume else None
     if checkpoint:
@@ -64,6 +64,7 @@ def train_stage(settings: RunSettings, number: int, *, resume: bool, say: Say) -
     return {
         "sessions": stage.sessions,
         "steps": trainer.state.global_step,
+        "limit": stage.steps,
         "tokens": progress.tokens,
         "best": progress.best,
         "seconds": perf_counter() - validation.began,
@@ -82,12 +83,19 @@ def task_of(settings: RunSettings, *, sessions: int) -> TrainingTask | ActingTra
     return TrainingTask.of(settings, sessions=sessions)
 
 
-def _trainer_of(
-    settings: RunSettings, number: int, task: TrainingTask | ActingTrainingTask
+def trainer_of(
+    settings: RunSettings,
+    number: int,
+    task: TrainingTask | ActingTrainingTask,
+    *,
+    source: Path | None = None,
 ) -> LoGoGRPOTrainer:
-    """Return the trainer of a stage, with the model that the stage begins from."""
+    """Return the trainer of a stage, with the model that the stage begins from.
+
+    `source` is the folder of another model to begin from.
+    """
     init = Path(settings.folder) / "init"
-    source = stage_folder(settings, number - 1) / "best" if number else init
+    source = source or (stage_folder(settings, number - 1) / "best" if number else init)
     episodes = task.episodes("train", settings.environment.episodes)
     args = stage_config(settings, settings.stage[number], stage_folder(settings, number))
     model, tokenizer, adapters = load_for_training(source, init, lora=settings.model.lora)
@@ -132,7 +140,7 @@ def experience_of(
             asked_after=task.asked_after(split="train"),
             hints=task.hints(split="train"),
         ),
-        plan=credit_plan(args),
+        plan=credit_plan(args, task.truth_of),
         answering=answering,
         scoring=task.env.scoring,
     )

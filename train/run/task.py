@@ -14,6 +14,7 @@ from environments.views import select_asks
 from environments.worlds.readers.fact_reader import FactReader
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
+from environments.worlds.truth import Truth
 from memagent.core.exchange import Role
 from memagent.llm.wrappers import RoutedModel
 from memagent.protocols import ChatModel
@@ -22,6 +23,7 @@ from train.rollouts.collect import EpisodeModel, policy_only
 from train.rollouts.hints import Hints, no_hints
 from train.rollouts.questions import AskedAfter, QuestionedEpisode, as_played
 from train.run.evaluation import Evaluation, evaluate_policy
+from train.run.plans import TruthOf
 from train.sampling.policy import PolicyModel
 from train.settings.options import ROLE_SETS
 from train.settings.run import EnvironmentPart, RunSettings
@@ -70,6 +72,23 @@ class TrainingTask(TrainingWorld):
             return known[episode.id, place]
 
         return asked_after
+
+    @property
+    def truth_of(self) -> TruthOf | None:
+        """What holds after the last session of an episode; None where nobody knows."""
+        if not isinstance(self.env, Synthetic):
+            return None
+        env, known = self.env, dict[tuple[str, int], Truth]()
+
+        def truth_of(episode: Episode) -> Truth:
+            key = (episode.id, len(episode.sessions))
+            if key not in known:
+                if len(known) >= _ASKED:
+                    known.clear()
+                known[key] = self.truth(env, episode).upto(key[1])
+            return known[key]
+
+        return truth_of
 
     def hints(self, *, split: str) -> Hints:
         """Return the maker of a session's right notes; a synthetic world knows them."""

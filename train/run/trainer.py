@@ -1,15 +1,24 @@
-"""LoGo-GRPO as a TRL trainer: `GRPOTrainer` with one method replaced.
+"""LoGo-GRPO as a TRL trainer: `GRPOTrainer` whose rows come from playing.
 
-The only file that meets TRL's trainer.
+The only file that meets TRL's trainer. It overrides eight of its methods:
+
+    _generate_and_score_completions   replaced: rows come from the experience
+    compute_loss                      replaced in training: micro-batches by tokens
+    _compute_loss                     TRL's, with the objectives of the run around it
+    _get_per_token_logps_and_entropies   TRL's; objectives see what it read
+    training_step                     TRL's, then gradients are averaged and admitted
+    _save_checkpoint, _load_from_checkpoint   TRL's, and the state of the experience
+    _send_telemetry                   replaced: nothing is sent
 
 `_generate_and_score_completions` is where TRL turns dataset rows into rows to learn
 from. A dataset row here stands for an *episode* repeated n times; the episodes of a
 step are a function of seed and step. We play them with the real agent and give back as
 many (prompt, completion, advantage) rows as there were model calls. Optimizer, PEFT,
-distributed training, checkpoints and logs stay TRL's. What is *not* changed: the loss
-(unless an objective of the run changes it), the clip, the KL.
+checkpoints and logs stay TRL's. What is *not* changed: the loss of a row (unless an
+objective of the run changes it), the clip, the KL. Settings of TRL that this leaves
+without effect are refused (`train.run.config`).
 
-Besides, `compute_loss` cuts a slice of rows into micro-batches of one adapter within a
+`compute_loss` cuts a slice of rows into micro-batches of one adapter within a
 budget of tokens. The adapter stays active through the backward pass, since gradient
 checkpointing runs the forward pass again there. Processes run different numbers of
 micro-batches, so gradients are averaged once before an optimizer step and never by
@@ -136,7 +145,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         self._updates = AdmittedUpdates(self._objectives)
         self.add_callback(self._updates)
 
-    # -- the one override --------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         began = perf_counter()

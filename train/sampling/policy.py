@@ -22,7 +22,7 @@ from itertools import count
 from time import perf_counter
 from typing import Any
 
-from memagent.core.errors import ConfigError, ContextOverflow
+from memagent.core.errors import ConfigError, ContextOverflow, ReplyWithheld, RequestRefused
 from memagent.core.exchange import (
     FinishReason,
     ModelRequest,
@@ -34,12 +34,15 @@ from memagent.core.exchange import (
     Usage,
 )
 from memagent.core.records import content_id
+from train.errors import TrainFault
 from train.sampling.batcher import BatchStats, RequestBatcher
 from train.sampling.generation import Engine, Job, Sampled, Synced
 from train.sampling.hooks import SampledCall, SamplerHook
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=256)
 """Sampling of requests and policies that say nothing else."""
+OF_ONE_REQUEST = (ContextOverflow, RequestRefused, ReplyWithheld)
+"""Errors that belong to one request; any other is a fault of the engine."""
 _PROMPTS = 256
 """Prompts whose tokens are kept: those of a session's facts are the same in every rollout
 of a group.
@@ -94,6 +97,8 @@ class PolicyModel:
         """Seconds spent in the engine."""
         self.hook: SamplerHook | None = None
         """Changes the sampling of single calls."""
+        self.fault: Exception | None = None
+        """The first fault of the engine that a bound view met; see `faults_raised`."""
 
     @property
     def stats(self) -> BatchStats:
@@ -113,6 +118,21 @@ class PolicyModel:
         """Take part in common batches; see `RequestBatcher.participant`."""
         with self._batcher.participant():
             yield
+
+    @contextmanager
+    def faults_raised(self) -> Generator[None]:
+        """Raise `TrainFault` at the end if a bound view met a fault of the engine inside.
+
+        Players record what fails and go on, so a dead engine would look like rollouts
+        that fail. After a fault no bound view calls the engine again.
+        """
+        self.fault = None
+        try:
+            yield
+        finally:
+            if self.fault is not None:
+                name = type(self.fault).__name__
+                raise TrainFault(f"the engine failed: {name}: {self.fault}") from self.fault
 
     def bound(self, key: str, *, sampling: Sampling | None = None) -> BoundPolicy:
         """Return a view whose draws are fixed by `key`; one for each rollout.
@@ -223,8 +243,16 @@ class BoundPolicy:
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer one request with this rollout's next draw."""
-        key = f"{self._key}#{next(self._begun)}"
-        response = await self._policy.sample(request, key=key, sampling=self._sampling)
+        key, policy = f"{self._key}#{next(self._begun)}", self._policy
+        if policy.fault is not None:
+            raise TrainFault("the engine failed in another call") from policy.fault
+        try:
+            response = await policy.sample(request, key=key, sampling=self._sampling)
+        except OF_ONE_REQUEST:
+            raise
+        except Exception as error:
+            policy.fault = policy.fault or error
+            raise
         self.calls.append(Call(role=request.role, step=request.step, response=response))
         return response
 

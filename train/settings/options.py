@@ -27,6 +27,8 @@ ROLE_SETS = {
 """Roles by the name under which they are trained."""
 CONTROLS = ("", "random_reward", "shuffled_advantage")
 """Replacements of the credit, to see what a run does without it."""
+CREDITS = frozenset({"terminal", "session", "asof", "gain"})
+"""Credits of whole rollouts."""
 Rules = dict[str, tuple[bool, str]]
 """By field whether it holds, and the rule in words."""
 
@@ -61,9 +63,6 @@ class LoGoOptions:
     importance_sampling_level: str = field(
         default="sequence",
         metadata={"help": "One length-normalised ratio a row; 'token' for one a token."},
-    )
-    scale_rewards: str | bool = field(
-        default="none", metadata={"help": "Unused: advantages come from the credit."}
     )
     epsilon: float = field(
         default=0.02, metadata={"help": "Clip of the ratio; 0.2 never bites on a mean log-ratio."}
@@ -113,9 +112,31 @@ class LoGoOptions:
             "explorer beside the answerer, all trains everybody."
         },
     )
-    credit: str = field(
+    credit: str | dict[str, float] = field(
         default="session",
-        metadata={"help": "Global credit by 'session', or 'terminal': one for the whole rollout."},
+        metadata={
+            "help": "Global credit by 'session' at the end; 'terminal': one for the whole rollout; "
+            "'asof': right after the session; 'gain': that less the score before it. A table "
+            "mixes them by weights, `{gain = 1, terminal = .3}`; `local` in it is local_weight."
+        },
+    )
+    asked_share: float = field(
+        default=1.0,
+        metadata={
+            "help": "Chance that asof and gain ask after a session, and the share of its rollouts, "
+            "at least two, that are asked; below 1 where a model answers."
+        },
+    )
+    answers: float = field(
+        default=1.0,
+        metadata={"help": "Weight of the answers from memory; 0 asks nothing while training."},
+    )
+    facts: float = field(
+        default=0.0,
+        metadata={
+            "help": "Weight of the share of a generated world's facts that the memory holds right: "
+            "the measure of the same name. With asof and gain it is `facts_as_of`."
+        },
     )
     credit_unit: str = field(
         default="session",
@@ -258,6 +279,18 @@ class LoGoOptions:
         return ROLE_SETS[self.roles]
 
     @property
+    def global_credit(self) -> dict[str, float]:
+        """The weights of the credits of whole rollouts by name."""
+        mixed = {self.credit: 1.0} if isinstance(self.credit, str) else self.credit
+        return {name: weight for name, weight in mixed.items() if name != "local"}
+
+    @property
+    def weight_of_local(self) -> float:
+        """The weight of local advantages."""
+        mixed = {} if isinstance(self.credit, str) else self.credit
+        return mixed.get("local", self.local_weight)
+
+    @property
     def batch_episodes(self) -> int:
         """Episodes of a generation batch on each device."""
         rows = self.per_device_train_batch_size * self.micro_batches
@@ -313,7 +346,15 @@ def _own_rules(args: LoGoOptions) -> Rules:
     """Return the rules of single fields."""
     return {
         "roles": (args.roles in ROLE_SETS, f"one of {', '.join(ROLE_SETS)}"),
-        "credit": (args.credit in ("terminal", "session"), "'terminal' or 'session'"),
+        "credit": (
+            set(args.global_credit) <= CREDITS
+            and sum(args.global_credit.values()) > 0
+            and min(*args.global_credit.values(), args.weight_of_local) >= 0,
+            "terminal, session, asof or gain, or a table of their weights, which may name local",
+        ),
+        "asked_share": (0 < args.asked_share <= 1, "above 0 and at most 1"),
+        "answers": (args.answers > 0 or args.facts > 0, "above 0 unless facts is"),
+        "facts": (args.facts >= 0, "at least 0"),
         "credit_unit": (
             args.credit_unit in ("session", "chunk", "call"),
             "'session', 'chunk' or 'call'",

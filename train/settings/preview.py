@@ -79,7 +79,7 @@ def _stage(settings: RunSettings, number: int, length: int, calls: float) -> dic
     n = args.num_generations or 1
     episodes = args.batch_episodes
     acted = is_acted_in(settings.environment.kind)
-    local = 0.0 if acted else args.local_probability * bool(args.local_weight)
+    local = 0.0 if acted else args.local_probability * bool(args.weight_of_local)
     reruns = episodes * sessions * local * args.reruns
     rows = 0.0
     if args.trained_roles & MANAGER_ROLES:
@@ -91,7 +91,7 @@ def _stage(settings: RunSettings, number: int, length: int, calls: float) -> dic
         "sessions": sessions,
         "steps": stage.steps,
         "roles": "policy" if acted else args.roles,
-        "credit": "segment" if acted else args.credit,
+        "credit": "segment" if acted else " + ".join(args.global_credit),
         "episodes": episodes,
         "rollouts": episodes * n,
         "reruns": round(reruns),

@@ -16,6 +16,7 @@ kept: on other data the model of an early stage is often the better one.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -27,6 +28,7 @@ from pydantic import BaseModel, ValidationError
 from memagent.core.errors import ConfigError
 from memagent.plugins import load
 from train.settings.acting import acting_faults, is_acted_in
+from train.settings.former import current
 from train.settings.parts import (
     AgentPart,
     EnvironmentPart,
@@ -38,6 +40,11 @@ from train.settings.parts import (
     ValidationPart,
     WarmUpPart,
 )
+
+MAY_CHANGE = ("trainer.micro_batch_tokens", "trainer.batch_width", "trainer.report_to")
+"""Settings that a run may go on with other values of, besides the steps of its stages: a
+smaller batch after a full GPU, say.
+"""
 
 
 def load_run(path: Path) -> RunSettings:
@@ -85,8 +92,24 @@ def check_folder(settings: RunSettings, *, resume: bool) -> None:
         raise ConfigError(
             f"{folder} holds a run already; say --resume to go on with it, or choose another folder"
         )
-    if note.read_text(encoding="utf-8") != settings.model_dump_json(indent=1):
-        raise ConfigError(f"{folder} holds a run with other settings; its own are in {note}")
+    own = json.loads(note.read_text(encoding="utf-8"))
+    if _fixed(own) != _fixed(settings.model_dump(mode="json")):
+        free = ", ".join((*MAY_CHANGE, "stage.steps"))
+        raise ConfigError(
+            f"{folder} holds a run with other settings; its own are in {note}; "
+            f"only {free} may change"
+        )
+
+
+def _fixed(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the plain values of settings without those that may change."""
+    trainer = {
+        name: value
+        for name, value in current(values["trainer"]).items()
+        if f"trainer.{name}" not in MAY_CHANGE
+    }
+    stages = [{**stage, "steps": None} for stage in values["stage"]]
+    return {**values, "trainer": trainer, "stage": stages}
 
 
 def checked_run(values: dict[str, Any], *, source: str = "training settings") -> RunSettings:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from environments.errors import EnvironmentFault
@@ -19,7 +19,7 @@ from environments.worlds.language.days import Calendar
 from environments.worlds.readers.players import Note, answer_from
 from environments.worlds.truth import Act, ProbeTruth, Telling, Truth
 from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Answer, Citation, Hit, Question, Verdict
+from memagent.core.answers import Answer, Citation, Hit, Query, Question, Verdict
 from memagent.core.records import MemoryItem, Session
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import MemorySnapshot
@@ -62,12 +62,25 @@ class FactReader:
 
         Raises `EnvironmentFault` for a question of an unknown world.
         """
+        (answer,) = await self.ask_many([question])
+        return answer
+
+    async def ask_many(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return the answers to several questions, from one search of the memory."""
+        texts = [question.text for question in questions]
+        found = await self.base.memory.bank.search_many(
+            [Query(text=text, recipe=self.base.memory.recipe) for text in texts],
+            k=self.k,
+            explain=False,
+        )
+        return [self._read(*each) for each in zip(questions, found, strict=True)]
+
+    def _read(self, question: Question, hits: list[Hit]) -> Answer:
         if (question.id or "") not in self.known:
             raise EnvironmentFault(
                 f"question {question.id!r} belongs to no world that this reader knows"
             )
         probe, by_turn = self.known[question.id or ""]
-        hits = await self.base.search(question.text, k=self.k)
         used: list[tuple[Hit, Note]] = []
         for hit in hits:
             for note in notes_in(hit.item, by_turn) if hit.item is not None else ():

@@ -10,6 +10,7 @@ memory consolidated is the manager's business, and this reader does not make up 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from environments.errors import EnvironmentFault
@@ -17,7 +18,7 @@ from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.players import Note, answer_from
 from environments.worlds.truth import Act, ProbeTruth, Truth
 from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Answer, Citation, Hit, Question, Verdict
+from memagent.core.answers import Answer, Citation, Hit, Query, Question, Verdict
 from memagent.core.records import Session
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import MemorySnapshot
@@ -54,12 +55,25 @@ class WorldReader:
 
         Raises `EnvironmentFault` for a question of an unknown world.
         """
+        (answer,) = await self.ask_many([question])
+        return answer
+
+    async def ask_many(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return the answers to several questions, from one search of the memory."""
+        texts = [question.text for question in questions]
+        found = await self.base.memory.bank.search_many(
+            [Query(text=text, recipe=self.base.memory.recipe) for text in texts],
+            k=self.k,
+            explain=False,
+        )
+        return [self._read(*each) for each in zip(questions, found, strict=True)]
+
+    def _read(self, question: Question, hits: list[Hit]) -> Answer:
         probe = self.probes.get(question.id or "")
         if probe is None:
             raise EnvironmentFault(
                 f"question {question.id!r} belongs to no world that this reader knows"
             )
-        hits = await self.base.search(question.text, k=self.k)
         known: list[tuple[Hit, Note]] = []
         for hit in hits:
             said_on = (

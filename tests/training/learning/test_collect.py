@@ -11,6 +11,7 @@ import pytest
 from policy_kit import RuleEngine, brief_agent, policy_of, policy_tokenizer
 from training_kit import small_episode
 
+from memagent.core.errors import ContextOverflow
 from memagent.core.snapshot import EMPTY
 from train.errors import TrainFault
 from train.rollouts.allocation import SuccessHistory
@@ -100,24 +101,55 @@ def test_the_same_step_says_the_same_again_and_the_next_something_else() -> None
     assert len({str(texts) for group in first for texts in _texts(group)}) > 4
 
 
+def _too_long() -> bool:
+    raise ContextOverflow("the prompt is too long")
+
+
+@pytest.mark.parametrize("key", ["0/e0/0#4", "0/e0/s"])
+def test_a_fault_of_the_engine_stops_everything_with_its_cause(key: str) -> None:
+    tokenizer = policy_tokenizer()
+    engine = RuleEngine(tokenizer, spoil=lambda job, _: job.key.startswith(key))
+    collector = Collector(
+        agent=brief_agent(),
+        policy=policy_of(engine, tokenizer),
+        plan=replace(PLAN, local_probability=1.0),
+    )
+    with pytest.raises(TrainFault, match="RuntimeError: the engine is down") as caught:
+        _collect(collector)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_more_than_a_quarter_of_failed_rollouts_is_a_fault() -> None:
+    tokenizer = policy_tokenizer()
+    engine = RuleEngine(tokenizer, spoil=lambda job, _: "#" in job.key and _too_long())
+    collector = Collector(
+        agent=brief_agent(), policy=policy_of(engine, tokenizer, width=1), plan=PLAN
+    )
+    with pytest.raises(TrainFault, match=r"more than a quarter; the first: .*too long"):
+        _collect(collector)
+
+
 def test_a_failing_run_is_recorded_and_its_siblings_go_on() -> None:
     tokenizer = policy_tokenizer()
-    engine = RuleEngine(tokenizer, spoil=lambda job, _: job.key == "0/e0/0#4")
+    engine = RuleEngine(tokenizer, spoil=lambda job, _: job.key == "0/e0/0#4" and _too_long())
     policy = policy_of(engine, tokenizer, width=1)
     collector = Collector(
         agent=brief_agent(), policy=policy, plan=replace(PLAN, local_probability=0.0)
     )
     broken, *others = _collect(collector, episodes=1)[0].rollouts
-    assert broken.trajectory.failure is not None
-    assert "the engine is down" in broken.trajectory.failure
-    assert len(broken.calls) == 4
+    heard = [broken.heard(place) is not None for place in range(4)]
+    assert heard.count(False) == 1, "an overflow costs its session and nothing more"
+    (failed,) = broken.trajectory.traces[heard.index(False)].report.failed_chunks
+    assert "the prompt is too long" in (failed.failure or "")
+    assert broken.failed == 0.25
     assert all(one.trajectory.failure is None and len(one.trajectory.traces) == 4 for one in others)
 
 
 def test_a_failing_rerun_is_recorded_and_the_rollouts_are_whole() -> None:
     tokenizer = policy_tokenizer()
     engine = RuleEngine(
-        tokenizer, spoil=lambda job, _: job.key.startswith("0/e0/s") and "/1#" in job.key
+        tokenizer,
+        spoil=lambda job, _: job.key.startswith("0/e0/s") and "/1#" in job.key and _too_long(),
     )
     policy = policy_of(engine, tokenizer, width=1)
     collector = Collector(

@@ -55,7 +55,8 @@ class ActingTrainingTask(ActingWorld):
         Processes that train together play a share each and all get the whole.
         """
         every = list(self.stream(split, count, skip=skip).items())
-        played = run_sync(self._evaluated(policy, shared(every)))
+        with policy.faults_raised():
+            played = run_sync(self._evaluated(policy, shared(every)))
         return Evaluation(episodes=tuple(joined(played, count=len(every))))
 
     async def _evaluated(

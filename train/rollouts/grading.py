@@ -13,11 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-<<<<<<< HEAD
-from typing import Any, Final, Literal
-=======
-from typing import Any, Literal, cast
->>>>>>> folded-w-train
+from typing import Any, Final, Literal, cast
 
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode, Probe, ProbeScore

@@ -53,15 +53,16 @@ from train.errors import TrainFault
 from train.ranks import Alone, average_gradients, gathered
 from train.rollouts.experience import Step, StepSource
 from train.rollouts.figures import joined_figures
-from train.run.batches import (
+from train.run.config import LoGoGRPOConfig, check_share
+from train.run.updates import (
+    AdmittedUpdates,
+    LossReader,
     batch_of_step,
     episodes_of_step,
     show_rewards,
     trace_step,
     update_figures,
 )
-from train.run.config import LoGoGRPOConfig, check_share
-from train.run.updates import AdmittedUpdates, LossReader
 from train.sampling.checkpoints import load_state, save_state
 from train.sampling.policy import PolicyModel
 from train.sampling.row_reader import RowReader

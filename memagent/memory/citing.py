@@ -113,7 +113,7 @@ def _problem(
         if not any(name in teller for teller in tellers for name in names):
             return OF_ANOTHER
     denies = [_denies(said, text, question) for said in texts]
-    own = _denies(text, text, "")
+    own = _denies(text, "\n".join(texts), "")
     if own and not any(NEGATION.search(said) for said in texts):
         return OPPOSITE
     if not own and all(denies):
@@ -130,7 +130,7 @@ def _problem(
 def _denies(said: str, answer: str, question: str) -> bool:
     """Say whether the clause that shares most with an answer and its question denies."""
     asked = set(tokenize(f"{answer} {question}"))
-    clauses = re.split(r"[.!?;,\n]+|\bbut\b", said)
+    clauses = re.split(r"[.!?;:,\n]+|\bbut\b", said)
     nearest = max(clauses, key=lambda clause: len(asked & set(tokenize(clause))))
     return NEGATION.search(nearest) is not None
 

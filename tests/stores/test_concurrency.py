@@ -579,6 +579,7 @@ def test_what_fails_in_the_background_is_told_and_costs_nothing_else(place: str)
 LEAVE = """
 import asyncio, os, sys
 from memagent import Agent
+from memagent.core.errors import StoreError
 from memagent.testing import FunctionModel
 sys.path[:0] = sys.argv[2].split(os.pathsep)
 from test_concurrency import one_fact
@@ -591,8 +592,10 @@ for number in range(5):
     agent.remember("A thing happened", session_id=f"s{number}", background=True)
 pid = os.fork()
 if pid == 0:
-    agent.search("thing")
-    sys.exit(7)
+    try:
+        agent.search("thing")
+    except StoreError:
+        sys.exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 

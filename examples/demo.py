@@ -1,75 +1,94 @@
-"""A guided run on the light core: a conversation of two friends is remembered, then asked about.
+"""A guided run in eight answers: a memory is told, changed, asked as of then, and undone.
 
-No model, no key, no network.
+No model, no key, no network. Every line after `>>>` is the line that runs.
 
 python examples/demo.py
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import tempfile
+import re
 import time
-from pathlib import Path
+from typing import Any
 
-from memagent import Agent, Question
-from memagent.readers import read_conversation
+from rich.console import Console
+from rich.text import Text
 
-DATA = Path(__file__).parent / "data"
-ASKED = ("q5", "q2", "q9", "q10", "q15")
-"""A date told as "last Saturday", a plain fact, the same fact now and then, and one that
-nobody ever told.
-"""
+from memagent import Agent, Answer
+from memagent.core.answers import Verdict
+from memagent.core.snapshot import HistoryEntry
+
+TOLD = (
+    ("2026-01-12", "I live in Lisbon."),
+    ("2026-01-12", "My dog Rex is allergic to chicken."),
+    ("2026-02-20", "I work as a nurse at the Santa Maria hospital."),
+)
+MOVED = ("2026-06-02", "I don't live in Lisbon any more, I moved to Porto last Saturday.")
+STORY = (
+    ("Told", TOLD, 'agent.ask("Where do I live?")'),
+    ("Changed", (MOVED,), 'agent.ask("Where do I live now?")'),
+    ("Asked for the date, told as 'last Saturday'", (), 'agent.ask("When did I move to Porto?")'),
+    ("As of then", (), 'agent.ask("Where do I live?", as_of="2026-03-01")'),
+    ("Why: the versions of that memory", (), "agent.memory.history(_.citations[0].hit_id)"),
+    ("Never told", (), 'agent.ask("Which car do I drive?")'),
+    ("All about me", (), 'agent.ask("What do you know about me?")'),
+    ("Undone: the move was a mistake", ("undo",), 'agent.ask("Where do I live now?")'),
+)
+"""For each answer its title, what happens before it, and the line that gets it."""
+COLOURS = {Verdict.SUPPORTED: "green", Verdict.ABSTAINED: "yellow"}
 
 
 def main() -> None:
-    """Remember a conversation in a fresh store, ask five questions and show an answer's sources."""
-    conversation = read_conversation(DATA / "two_friends.txt")
-    gold = {
-        one["id"].partition(":")[2]: one
-        for one in json.loads((DATA / "two_friends.questions.json").read_text(encoding="utf-8"))
-    }
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Agent(path=Path(folder) / "memory.db", user_id="friends") as agent,
-    ):
-        began = time.perf_counter()
-        counts: dict[str, int] = {}
-        for session in conversation.sessions:
-            report = agent.remember(session)
-            for op, count in report.op_counts.items():
-                counts[op] = counts.get(op, 0) + count
-        turns = sum(len(session.turns) for session in conversation.sessions)
-        told = ", ".join(f"{count} {op}" for op, count in counts.items() if count)
-        say(
-            f"Remembered {turns} turns of {len(conversation.sessions)} sessions in "
-            f"{time.perf_counter() - began:.1f} s: {told}.\n"
-        )
-
-        for key in ASKED:
-            asked = Question(text=gold[key]["text"], asked_at=gold[key]["asked_at"])
-            answer = agent.ask(asked)
-            say(f"? {asked.text}")
-            say(f"  {answer.text}".replace("\n", "\n  "))
-            for citation in answer.citations:
-                say(
-                    f"    cited: turn {citation.turn_id}, {citation.speaker}, "
-                    f"{citation.said_at:%d %B %Y}"
-                    if citation.said_at
-                    else ""
-                )
-            for note in answer.notes:
-                say(f"    note: {note}".replace("\n", " "))
-            say(
-                f"    verdict: {answer.verdict.value}; expected: "
-                f"{gold[key]['answer'] or 'nothing, it was never told'}\n"
-            )
+    """Play the story on a memory that is gone afterwards."""
+    screen = Console(highlight=False, markup=False, soft_wrap=True)
+    began = time.perf_counter()
+    with Agent(path=":memory:", user_id="ana") as agent:
+        names: dict[str, Any] = {"agent": agent}
+        for number, (title, before, line) in enumerate(STORY, start=1):
+            screen.print(Text(f"\n{number}. {title}", "bold"))
+            for event in before:
+                run(screen, command_of(event), names)
+            result = run(screen, line, names)
+            names["_"] = result  # as in Python's own prompt
+            if isinstance(result, Answer):
+                show_answer(screen, result)
+            else:
+                show_history(screen, result)
+    seconds = time.perf_counter() - began
+    screen.print(f"\nEight answers in {seconds:.1f} s, without a model, a key or a server.")
 
 
-def say(line: str) -> None:
-    """One line of output."""
-    sys.stdout.write(line + "\n")
+def command_of(event: str | tuple[str, str]) -> str:
+    """Return the line that tells the memory a sentence, or takes the last change back."""
+    if isinstance(event, str):
+        return f"agent.memory.{event}()"
+    day, text = event
+    return f'agent.remember("{text}", at="{day}")'
+
+
+def run(screen: Console, line: str, names: dict[str, Any]) -> Any:
+    """Print a line of this file and run it."""
+    screen.print(Text(f">>> {line}", "cyan"))
+    return eval(line, {}, names)
+
+
+def show_answer(screen: Console, answer: Answer) -> None:
+    """Print the answer, its evidence below it and the verdict."""
+    first, *evidence = answer.text.split("\n")
+    colour = COLOURS.get(answer.verdict, "red")
+    screen.print(Text(f"    {first}", f"bold {colour}"), Text(f"({answer.verdict.value})", "dim"))
+    for quoted in evidence:
+        screen.print(Text(f"    {quoted}"))
+
+
+def show_history(screen: Console, history: list[HistoryEntry]) -> None:
+    """Print the versions of a memory, each with the reason for it."""
+    for entry in history:
+        if entry.item is not None:
+            screen.print(Text(f"    version {entry.item.version}: {entry.item.text}"))
+        if entry.op is not None and entry.op.reason:
+            reason = re.sub(r"what \S+ said", "the version before", entry.op.reason)
+            screen.print(Text(f"    {entry.op.op} because {reason}", "dim"))
 
 
 if __name__ == "__main__":

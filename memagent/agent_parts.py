@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
@@ -186,11 +187,19 @@ class AgentParts:
         return self.bank.snapshot()
 
 
+_OPTIONS = ("model", "user_id", "path", *AgentOptions.__annotations__)
+_MEANT = {"user": "user_id", "db": "path", "file": "path", "llm": "model", "api_base": "base_url"}
+"""Keywords that people try, with the one they mean."""
+
+
 def check_options(options: AgentOptions) -> None:
     """Raise `TypeError` for a keyword that no agent has."""
-    unknown = options.keys() - AgentOptions.__annotations__.keys()
+    unknown = options.keys() - set(_OPTIONS)
     if unknown:
-        raise TypeError(f"an agent got an unexpected keyword argument {min(unknown)!r}")
+        word = min(unknown)
+        meant = _MEANT.get(word) or next(iter(get_close_matches(word, _OPTIONS, n=1)), None)
+        hint = f"; did you mean {meant!r}?" if meant else ""
+        raise TypeError(f"an agent got an unexpected keyword argument {word!r}{hint}")
 
 
 @cache

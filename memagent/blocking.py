@@ -9,6 +9,7 @@ call reaches, so one class serves a local `Memory` and the service's `RemoteMemo
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from datetime import datetime
 from functools import wraps
 from operator import methodcaller
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
@@ -103,7 +104,7 @@ class SyncMemory:
     erase = blocking(Memory.erase)
     erase_session = blocking(Memory.erase_session)
 
-    def as_of(self, when: AsOf) -> SyncMemory:
+    def as_of(self, when: AsOf | datetime | str) -> SyncMemory:
         """Return a read-only view of the memory at a point in time."""
         return self._over(self._run(lambda memory: memory.as_of(when)))
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
@@ -24,6 +24,26 @@ class Settings(Documented):
     """Base of all settings: frozen, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class HostedSettings(Settings):
+    """Base of the settings of a model behind an address."""
+
+    base_url: str | None = None
+    """Address of the model's server, for one that is not the provider's own, such as
+    `http://127.0.0.1:8000/v1`. Files may also say `api_base`, its earlier name.
+    """
+    api_key: str | None = Field(default=None, repr=False)
+    """Key; by default the provider's own environment variable is used by litellm."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _earlier_name(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "api_base" not in values:
+            return values  # pyright: ignore[reportUnknownVariableType]
+        given = cast("dict[str, Any]", values)
+        rest = {name: value for name, value in given.items() if name != "api_base"}
+        return {"base_url": given["api_base"], **rest}
 
 
 class StaticEmbedderSettings(Settings):
@@ -54,7 +74,7 @@ class SentenceTransformerSettings(Settings):
     offline: bool = False
 
 
-class LiteLLMEmbedderSettings(Settings):
+class LiteLLMEmbedderSettings(HostedSettings):
     """An embedding model behind litellm (extra `llm`)."""
 
     type: Literal["litellm"] = "litellm"
@@ -64,9 +84,6 @@ class LiteLLMEmbedderSettings(Settings):
     """
     dim: Annotated[int, Field(ge=1)] | None = None
     """Width of its vectors; None asks the model, once a store."""
-    api_base: str | None = None
-    api_key: str | None = Field(default=None, repr=False)
-    """Key; by default the provider's own environment variable is used by litellm."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     extra: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Passed to the provider as it is, such as `{"dimensions": 512}`."""
@@ -119,14 +136,11 @@ RerankerSettings = Annotated[
 ]
 
 
-class ModelSettings(Settings):
+class ModelSettings(HostedSettings):
     """A chat model behind litellm (extra `llm`)."""
 
     model: str
     """litellm's name, for example `openai/gpt-4o-mini` or `ollama_chat/qwen3`."""
-    api_base: str | None = None
-    api_key: str | None = Field(default=None, repr=False)
-    """Key; by default the provider's own environment variable is used by litellm."""
     timeout_s: Annotated[float, Field(gt=0)] = 60.0
     attempts: Annotated[int, Field(ge=1)] = 4
     """Tries of a call that fails in a retryable way."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 from memagent.config import AgentSettings, PostgresSettings, SqliteSettings, StoreSettings
+from memagent.core.errors import ConfigError
 from memagent.core.records import Scope
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.parts import build_embedder, build_index, build_reranker
@@ -200,12 +201,19 @@ def _place(database: SqliteSettings | PostgresSettings) -> str:
 
 
 def is_server(path: object) -> bool:
-    """Return whether a path is the URL of a PostgreSQL server."""
+    """Return whether a path is the URL of a PostgreSQL server.
+
+    Raises `ConfigError` for another URL.
+    """
     if not isinstance(path, str) or "://" not in path:
         return False
     from memagent.journal.postgres_engine import is_postgres_url
 
-    return is_postgres_url(path)
+    if is_postgres_url(path):
+        return True
+    raise ConfigError(
+        f"the path {path!r} is a URL; give a file, ':memory:', or a postgresql:// URL"
+    )
 
 
 def open_postgres(

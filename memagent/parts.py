@@ -139,9 +139,10 @@ def build_model(
     """Build the chat model of an agent, with retries, budget and a model for each role.
 
     `base_url` and `api_key` win over the settings. Returns None when nothing is
-    configured. Raises `ConfigError` for a `base_url` or `api_key` without a name.
+    configured. Raises `ConfigError` for a `base_url` or `api_key` without a name, and for
+    an object that is no model.
     """
-    given = {"api_base": base_url, "api_key": api_key}
+    given = {"base_url": base_url, "api_key": api_key}
     given = {name: value for name, value in given.items() if value is not None}
     if choice is not None and not isinstance(choice, str):
         if given:
@@ -149,7 +150,8 @@ def build_model(
                 "base_url and api_key belong to a model given by name, such as "
                 "model='openai/my-model'; this model is an object and has its own"
             )
-        return choice
+        rule = "give a name such as 'openai/gpt-4o-mini', or an object with complete(request)"
+        return _checked(choice, ChatModel, "the model", rule)
     base = settings.model
     if choice is not None:
         base = ModelSettings(model=choice) if base is None else base
@@ -209,7 +211,7 @@ def _litellm(settings: ModelSettings) -> ChatModel:
 
     return LiteLLMModel(
         settings.model,
-        api_base=settings.api_base,
+        base_url=settings.base_url,
         api_key=settings.api_key,
         timeout_s=settings.timeout_s,
         extra=settings.extra,

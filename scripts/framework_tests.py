@@ -31,21 +31,21 @@ ENVIRONMENTS = {
             f"{FOLDER}/test_langchain.py",
             f"{FOLDER}/test_langgraph_dev.py",
             f"{PAGES}[langchain]",
-            f"{PAGES}[chat-openai]",
+            f"{PAGES}[chatopenai]",
             CLIENTS,
         ),
     ),
     "openai-agents": (
         ("openai-agents",),
-        (f"{FOLDER}/test_openai_agents.py", f"{PAGES}[openai-agents]"),
+        (f"{FOLDER}/test_openai_agents.py", f"{PAGES}[openai-agents-sdk]"),
     ),
     "pydantic-ai": (
         ("pydantic-ai-slim[openai]",),
-        (f"{FOLDER}/test_pydantic_ai.py", f"{PAGES}[pydantic-ai]"),
+        (f"{FOLDER}/test_pydantic_ai.py", f"{PAGES}[pydanticai]"),
     ),
     "llama-index": (
         ("llama-index-core",),
-        (f"{FOLDER}/test_llama_index.py", f"{PAGES}[llama-index]"),
+        (f"{FOLDER}/test_llama_index.py", f"{PAGES}[llamaindex]"),
     ),
     "autogen": (
         ("autogen-core", "autogen-agentchat"),

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 class Store(OpenStore):
     """An open store that makes the agents of its users. Close it when done."""
 
-    def agent(
+    def agent(  # noqa: PLR0913 (the options of an agent)
         self,
         scope: Scope,
         *,
         model: ChatModel | str | None = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
         design: MemoryDesign | str | None = None,
         tools: Sequence[Tool] = (),
         keep_unreadable: bool = False,
@@ -34,6 +36,8 @@ class Store(OpenStore):
         return AsyncAgent(
             model,
             bank=self.bank(scope),
+            base_url=base_url,
+            api_key=api_key,
             design=design,
             tools=tools,
             settings=self.settings,

@@ -59,6 +59,14 @@ COMMANDS: Final = {
     "serve": "serve:serve",
 }
 """The commands in the order of the help: the module beside this one, and its function."""
+_PANELS: Final = {
+    "Start": "init trust doctor serve mcp",
+    "Remember and ask": "chat ingest ask search list show stats",
+    "Change and look back": "edit rm history diff undo quarantine touched erase",
+    "Learn from tasks": "recall report trials tidy",
+    "Move and keep": "export import import-mem0 graph backup restore reembed",
+}
+"""The commands of each panel of the help."""
 KEY_COMMANDS: Final = {
     "create": "serve:create_key",
     "list": "serve:list_keys",
@@ -83,14 +91,16 @@ def command_line(only: str | None = None) -> typer.Typer:
             cls=CommandGroup, help="The API keys of the service.", no_args_is_help=True
         )
         _register(keys, KEY_COMMANDS)
-        line.add_typer(keys, name="keys")
+        line.add_typer(keys, name="keys", rich_help_panel="Start")
     return line
 
 
 def _register(group: typer.Typer, commands: dict[str, str]) -> None:
     for name, home in commands.items():
         module, _, function = home.partition(":")
-        add_command(group, name, getattr(import_module(f"memagent.cli.{module}"), function))
+        panel = next((title for title, names in _PANELS.items() if name in names.split()), None)
+        body = getattr(import_module(f"memagent.cli.{module}"), function)
+        add_command(group, name, body, panel=panel if commands is not KEY_COMMANDS else None)
 
 
 def _root(

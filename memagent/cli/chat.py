@@ -43,7 +43,7 @@ Thread = Annotated[
 def chat(options: Options, thread: Thread = None, min_trust: LeastTrust = None) -> int:
     """Talk with the agent: it replies with what it remembers and remembers what you say.
 
-    Also reads messages from a pipe, one a line.
+    Also reads messages from a pipe, one a line; the exit code is 1 then if one failed.
     """
     settings = read_settings(options)
     path = store_path(options, settings)
@@ -55,9 +55,10 @@ def chat(options: Options, thread: Thread = None, min_trust: LeastTrust = None) 
         settings=settings,
         thread=thread,
     )
+    code, piped = 0, not sys.stdin.isatty()
     with agent:
         _tell_unfinished(agent.resume(on_error="keep"))
-        if sys.stdin.isatty():
+        if not piped:
             tell(f"memory of {options.user_id!r}, design {agent.design.name}; {COMMANDS}")
         talk = _Talk(agent, options, min_trust)
         for message in _messages(options):
@@ -66,9 +67,9 @@ def chat(options: Options, thread: Thread = None, min_trust: LeastTrust = None) 
             try:
                 talk.take(message)
             except MemAgentError as exc:
-                failed(options, exc)
+                code = failed(options, exc)
         _tell_unfinished(agent.flush(on_error="keep"))
-    return 0
+    return code if piped else 0
 
 
 def _messages(options: Options) -> Iterator[str]:

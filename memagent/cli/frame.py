@@ -331,6 +331,15 @@ class Options:
     model: Annotated[
         str | None, _common("--model", help="Language model, by litellm's name.", metavar="NAME")
     ] = None
+    base_url: Annotated[
+        str | None,
+        _common(
+            "--base-url",
+            "--api-base",
+            help="Address of the model's server, such as http://127.0.0.1:8000/v1.",
+            metavar="URL",
+        ),
+    ] = None
     design: Annotated[str | None, _common("--design", help="Memory design.", metavar="NAME")] = None
     embedder: Annotated[
         str | None,
@@ -402,8 +411,8 @@ class CommandGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def add_command(app: typer.Typer, name: str, body: Body) -> None:
-    """Register a function as a command; it may be a coroutine function.
+def add_command(app: typer.Typer, name: str, body: Body, *, panel: str | None = None) -> None:
+    """Register a function as a command of a panel; it may be a coroutine function.
 
     The function takes `Options` and parameters of its own and returns its exit code
     (None is 0). A parameter that is a dataclass stands for one option per field.
@@ -417,7 +426,7 @@ def add_command(app: typer.Typer, name: str, body: Body) -> None:
             raise typer.Exit(code)
 
     own_first = sorted(option_parameters(body), key=lambda option: option.name in common)
-    app.command(name)(with_signature(run, body, own_first))
+    app.command(name, rich_help_panel=panel)(with_signature(run, body, own_first))
 
 
 def _execute(options: Options, work: Callable[[], Any]) -> int:

@@ -146,12 +146,12 @@ class Tally:
             "sessions": f"{self.sessions} remembered{before}",
             "turns": f"{self.turns:,} in {self.chunks:,} chunks",
             "ops": ", ".join(f"{name} {self.ops[name]:,}" for name in OPS),
-            "refused": refused or "none",
             "time": f"{self.seconds:.1f} s, {self.turns_per_s:,.0f} turns/s",
-            "model": f"{self.tokens:,} tokens, {_money(self.usage.cost_usd)}"
-            if self.tokens
-            else "not asked",
         }
+        if refused:
+            rows["refused"] = refused
+        if self.tokens:
+            rows["model"] = f"{self.tokens:,} tokens, {_money(self.usage.cost_usd)}"
         if self.failures:
             rows["failed"] = f"{len(self.failures)} sessions"
         return pairs(rows)
@@ -167,7 +167,11 @@ class IngestOptions:
 
     format: Annotated[
         str,
-        Option(metavar="FORMAT", help="auto, messages, text, locomo, longmemeval, or a plug-in's."),
+        Option(
+            metavar="FORMAT",
+            help="auto, whatsapp, telegram, signal, chatgpt, claude, messages, text, or a "
+            "plug-in's.",
+        ),
     ] = "auto"
     conversation: Annotated[
         str | None, Option(metavar="ID", help="Of several conversations, only this one.")
@@ -188,7 +192,9 @@ async def ingest(
     file: Annotated[
         Path,
         Argument(
-            metavar="FILE", help="Conversations: LoCoMo, LongMemEval, message JSONL, or text."
+            metavar="FILE",
+            help="An export of WhatsApp, Telegram, Signal, ChatGPT or Claude; "
+            "message JSONL, or text.",
         ),
     ],
     choices: IngestOptions,

@@ -21,7 +21,7 @@ from memagent.core.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from memagent.build import Store
-    from memagent.config import AgentSettings
+    from memagent.config import AgentSettings, ModelSettings
     from memagent.memory.bank import MemoryBank
     from memagent.memory.facade import Memory
     from memagent.state.fold import BankState
@@ -44,9 +44,21 @@ def read_settings(options: Options) -> AgentSettings:
     settings = load_settings(file)
     if file is not None and options.config is None:
         _require_consent(file)
-    if options.design is None:
-        return settings
-    return settings.model_copy(update={"design": options.design})
+    changes: dict[str, object] = {}
+    if options.design is not None:
+        changes["design"] = options.design
+    if options.base_url is not None:
+        changes["model"] = _model_at(options.base_url, options.model, settings)
+    return settings.model_copy(update=changes)
+
+
+def _model_at(base_url: str, name: str | None, settings: AgentSettings) -> ModelSettings:
+    from memagent.config import ModelSettings
+
+    model = settings.model or (ModelSettings(model=name) if name is not None else None)
+    if model is None:
+        raise ConfigError("--base-url needs a model: add --model openai/NAME")
+    return model.model_copy(update={"base_url": base_url})
 
 
 def needs_consent(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from rich.padding import Padding
 from rich.text import Text
 from typer import Argument, Option
 
-import memagent
 from memagent.cli.arguments import (
     FilterOptions,
     ItemId,
@@ -24,11 +23,9 @@ from memagent.cli.arguments import (
     Why,
     find_id,
     parse_moment,
-    trusted,
 )
 from memagent.cli.frame import Options, day, emit, line, neutral, one_line, pairs, plain, table
 from memagent.cli.stores import counts_of, opened, opened_memory, reading_memory, tell_if_empty
-from memagent.core.errors import InputError
 
 if TYPE_CHECKING:
     from memagent.core.answers import Answer, Citation, Hit
@@ -330,7 +327,7 @@ def _commit_lines(commit: Commit) -> list[Text]:
     lines: list[Text] = []
     after = {change.id: change.after for change in commit.changes}
     if commit.undoes is not None:
-        lines.append(plain(f"takes back {commit.undoes}"))
+        lines.append(plain(f"undone: change {commit.undoes}"))
         for item_id, item in after.items():
             text = item.text if item is not None and item.active else "(taken out)"
             lines.append(line(("  now ", "dim"), item_id, ": ", text))
@@ -442,18 +439,18 @@ async def ask(
 ) -> None:
     """Answer a question from memory, with citations."""
     from memagent.core.recipes import recipe_of
+    from memagent.memory.incoming import as_question
 
-    if not question.strip():
-        raise InputError("the question is empty")
     at, recipe = choices.at, choices.recipe
-    request = memagent.Question(
-        text=question,
+    request = as_question(
+        question,
         k=choices.k,
         recipe=recipe_of(recipe) if recipe is not None else None,
-        asked_at=parse_moment(at, option="--at") if at is not None else None,
         as_of=choices.time.as_of(),
-        where=trusted(memagent.Filter(), choices.min_trust),
+        min_trust=choices.min_trust,
     )
+    if at is not None:
+        request = request.model_copy(update={"asked_at": parse_moment(at, option="--at")})
     with opened(options, vectors=True) as store:
         agent = store.agent(options.scope, model=options.model)
         await tell_if_empty(agent.bank, store)

@@ -24,6 +24,7 @@ from memagent.llm.litellm_errors import (
     ErrorReader,
     call_options,
     check_installed,
+    checked_url,
     knock,
     load_vendor,
     open_vendor,
@@ -46,11 +47,12 @@ class LiteLLMEmbedder:
     when litellm is not installed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (`api_base` is the earlier name of `base_url`)
         self,
         model: str,
         *,
         dim: int | None = None,
+        base_url: str | None = None,
         api_base: str | None = None,
         api_key: str | None = None,
         timeout_s: float = 30.0,
@@ -59,14 +61,15 @@ class LiteLLMEmbedder:
         self._use = f"the embedder {model!r}"
         check_installed(self._use)
         self._model, self._dim, self._timeout_s = model, dim, timeout_s
-        self._api_base, self._api_key, self._extra = api_base, api_key, dict(extra or {})
+        self._api_base = checked_url(base_url or api_base)
+        self._api_key, self._extra = api_key, dict(extra or {})
         shortened = self._extra.get("dimensions")
         self.id = f"litellm/{model}" if shortened is None else f"litellm/{model}@{shortened}"
         self._errors = ErrorReader(
             model,
             timeout_s=timeout_s,
             settings={"api_key": api_key, **self._extra},
-            base_url=api_base,
+            base_url=self._api_base,
         )
         self._retries = Retries(deadline_s=2 * timeout_s)
         self._asking = threading.Lock()

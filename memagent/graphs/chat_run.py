@@ -102,7 +102,12 @@ def chat_context(context: AgentContext, options: ChatOptions) -> AgentContext:
 
 
 def start_state(message: str, options: ChatOptions, *, thread: str) -> ChatState:
-    """Return the state that a run of the graph begins with; `thread` is the default."""
+    """Return the state that a run of the graph begins with; `thread` is the default.
+
+    Raises `InputError` for a message that is no text.
+    """
+    if not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"the message is of type {type(message).__name__}; give a text")
     return {
         "message": message,
         "thread": options.get("thread") or thread,

@@ -126,7 +126,7 @@ def arguments_of(config: Mapping[str, Any]) -> dict[str, Any]:
         model = ModelSettings(
             model=f"{llm.get('provider') or 'openai'}/{options['model']}",
             api_key=options.get("api_key"),
-            api_base=next((options[name] for name in names if options.get(name)), None),
+            base_url=next((options[name] for name in names if options.get(name)), None),
         )
         arguments["settings"] = AgentSettings(model=model)
     folder = _table(_table(config, "vector_store"), "config").get("path")

@@ -34,6 +34,7 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 
 from memagent.core.errors import (
+    ConfigError,
     ContextOverflow,
     MissingExtra,
     ModelAuthError,
@@ -119,6 +120,16 @@ def check_installed(needed_for: str) -> None:
     """Raise `MissingExtra` when litellm is not installed."""
     if importlib.util.find_spec("litellm") is None:
         raise MissingExtra("llm", needed_for=needed_for)
+
+
+def checked_url(base_url: str | None) -> str | None:
+    """Return the address of a model's server. Raises `ConfigError` if it is no HTTP URL."""
+    if base_url is not None and not base_url.lower().startswith(("http://", "https://")):
+        raise ConfigError(
+            f"base_url is {base_url!r}; it must begin with http:// or https://, "
+            "for example http://127.0.0.1:8000/v1"
+        )
+    return base_url
 
 
 def call_options(

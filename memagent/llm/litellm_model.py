@@ -48,6 +48,7 @@ from memagent.llm.litellm_errors import (
     Vendor,
     call_options,
     check_installed,
+    checked_url,
     knock,
     open_vendor,
 )
@@ -99,10 +100,11 @@ class LiteLLMModel:
     not installed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (`api_base` is the earlier name of `base_url`)
         self,
         model: str,
         *,
+        base_url: str | None = None,
         api_base: str | None = None,
         api_key: str | None = None,
         timeout_s: float = 60.0,
@@ -123,7 +125,7 @@ class LiteLLMModel:
         self._use = f"the model {model!r}"
         check_installed(self._use)
         self._model = model
-        self._api_base = api_base
+        self._api_base = checked_url(base_url or api_base)
         self._api_key = api_key
         self._timeout_s = float(timeout_s)
         self._extra: JsonObject = dict(extra or {})
@@ -131,7 +133,7 @@ class LiteLLMModel:
             model,
             timeout_s=self._timeout_s,
             settings={"api_key": api_key, **self._extra},
-            base_url=api_base,
+            base_url=self._api_base,
         )
         self._json_schema = json_schema
         self._refused_schemas: set[str] = set()

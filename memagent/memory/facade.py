@@ -28,6 +28,7 @@ from memagent.core.reports import GraphStats
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.verbs import CareVerbs
+from memagent.memory.incoming import When, as_point
 from memagent.memory.options import (
     AddArguments,
     SearchArguments,
@@ -212,9 +213,12 @@ class Memory(CareVerbs):
         """
         return await undo.undo(self.bank, commit_id)
 
-    async def as_of(self, when: AsOf) -> Memory:
-        """Return a read-only view of the memory at a point in time."""
-        return self._of(await timetravel.as_of(self.bank, when))
+    async def as_of(self, when: AsOf | When) -> Memory:
+        """Return a read-only view of the memory at a point in time.
+
+        A moment or ISO date means what had been said by then. Raises `InputError`.
+        """
+        return self._of(await timetravel.as_of(self.bank, as_point(when)))
 
     async def graph_stats(self) -> GraphStats:
         """Return figures of the event graph as it stands."""
@@ -330,9 +334,11 @@ async def _resolved(
     recipe = memory.recipe if options.recipe is None else recipe_of(options.recipe)
     if options.max_tokens is not None:
         recipe = recipe.model_copy(update={"max_tokens": options.max_tokens})
-    bank, when = memory.bank, options.as_of
-    if when is not None and not when.now:
+    bank = memory.bank
+    if options.as_of is not None and not (when := as_point(options.as_of)).now:
         bank = await timetravel.as_of(bank, when)
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"the query is of type {type(text).__name__}; give a text")
     if not text.strip():
         return bank, None
     return bank, Query(text=text, where=options.filter(), recipe=recipe)

@@ -148,9 +148,13 @@ def as_question(
                 f"ask with at most {MAX_QUESTION_CHARS:,}"
             )
         asked = Question(text=asked)
-    if as_of is not None and not isinstance(as_of, AsOf):
-        as_of = AsOf(said=as_moment(as_of, name="as_of", end=True))
-    given: dict[str, object] = {"k": k, "as_of": as_of, "recipe": recipe}
+    elif not isinstance(asked, Question):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"the question is of type {type(asked).__name__}; give a text such as "
+            "'Where do I live?', or a Question"
+        )
+    point = as_point(as_of) if as_of is not None else None
+    given: dict[str, object] = {"k": k, "as_of": point, "recipe": recipe}
     given = {name: value for name, value in given.items() if value is not None}
     if min_trust is not None:
         given["where"] = trusting(asked.where, min_trust)
@@ -160,6 +164,14 @@ def as_question(
         return Question.model_validate({**dict(asked), **given})
     except ValidationError as exc:
         raise InputError(f"the question cannot be asked: {fault_in(exc)}") from exc
+
+
+def as_point(when: AsOf | When) -> AsOf:
+    """Return a point in time; a moment or ISO date means what had been said by then.
+
+    Raises `InputError`.
+    """
+    return when if isinstance(when, AsOf) else AsOf(said=as_moment(when, name="as_of", end=True))
 
 
 def as_moment(given: When, *, name: str, end: bool = False) -> datetime:

@@ -98,7 +98,7 @@ class SearchArguments(TypedDict, total=False):
 
     k: int
     where: Filter | None
-    as_of: AsOf | None
+    as_of: AsOf | datetime | str | None
     recipe: Recipe | str | None
     max_tokens: int | None
     abstain_below: float | None
@@ -111,7 +111,7 @@ class SearchOptions:
 
     k: int = 10
     where: Filter | None = None
-    as_of: AsOf | None = None
+    as_of: AsOf | datetime | str | None = None
     recipe: Recipe | str | None = None
     max_tokens: int | None = None
     abstain_below: float | None = None

@@ -152,6 +152,8 @@ def head_of(path: Path, *, accepted: str) -> str:
     if not raw.strip():
         raise bad_input(path, "", "the file is empty", accepted)
     _refuse_marks(path, raw, accepted)
+    if raw.startswith(b"PK\x03\x04"):
+        raise bad_input(path, "", "it is a zip archive; unpack it and give its file", accepted)
     if b"\x00" in raw:
         raise bad_input(
             path, "", f"the file is binary (a NUL byte at offset {raw.index(0)})", accepted
@@ -172,6 +174,8 @@ def _opened(path: Path, accepted: str) -> Generator[BinaryIO]:
 def _decoded(path: Path, raw: bytes, number: int, offset: int, accepted: str) -> str:
     if number == 1:
         _refuse_marks(path, raw, accepted)
+    if raw.startswith(b"PK\x03\x04"):
+        raise bad_input(path, "", "it is a zip archive; unpack it and give its file", accepted)
     if b"\x00" in raw:
         place = offset + raw.index(b"\x00")
         raise bad_input(

@@ -1,9 +1,9 @@
 """Detection of a file's format, and one function for all readers.
 
 Detection looks at the content, never at the name: a field of the first JSON object tells
-the JSON formats apart, and everything else is dated plain text. Messages and plain text
-are built in; a distribution adds a `FileFormat` under the entry-point group
-`memagent.readers`, as this one does for LoCoMo and LongMemEval.
+the JSON formats apart, the first line those of text. Messages, plain text and the
+exports of five programs are built in; a distribution adds a `FileFormat` under the
+entry-point group `memagent.readers`, as this one does for LoCoMo and LongMemEval.
 
 Chat messages as OpenAI-style APIs write them: one JSON object a line, or a JSON list.
 
@@ -42,6 +42,7 @@ from typing import Final, cast
 from memagent.core.errors import InputError
 from memagent.core.records import Granularity, Session, Trust, as_utc
 from memagent.plugins import available, load
+from memagent.readers import exports
 from memagent.readers.files import (
     TRUST_OF_ROLE,
     Conversation,
@@ -171,7 +172,8 @@ def _moment(value: object, line: int, warnings: list[str]) -> datetime | None:
 
 ACCEPTED_TEXT = (
     "lines 'Speaker: text' under date headings such as '# 8 May 2023, 1:56 pm', "
-    "or '[2023-05-08 13:56] Speaker: text'"
+    "or '[2023-05-08 13:56] Speaker: text'; or an export of WhatsApp, Telegram, Signal, "
+    "ChatGPT or Claude"
 )
 _HEADING = re.compile(
     r"#{1,6}\s+(?P<hash>.+)|(?:-{3,}|={3,})\s*(?P<rule>[^-=\s].*?)\s*(?:-{3,}|={3,})?"
@@ -355,11 +357,15 @@ class FileFormat:
     """A format of files that hold conversations."""
 
     field: str
-    """The field of the first JSON object that only this format has; "" for plain text."""
+    """The field of the first JSON object that only this format has; "" for text. Several
+    such fields are parted by `|`.
+    """
     accepted: str
     """What a file must hold, in words, for errors."""
     read: Callable[[Path], Iterator[Conversation]]
     """Yield the conversations of a file one by one."""
+    begins: re.Pattern[str] | None = None
+    """What the first line of a text file looks like, for a format of text."""
 
 
 _MESSAGES: Final = FileFormat(
@@ -374,10 +380,33 @@ _TEXT: Final = FileFormat(
 )
 
 
+def _export(
+    name: str,
+    read: Callable[[Path], Conversation],
+    field: str = "",
+    begins: re.Pattern[str] | None = None,
+) -> FileFormat:
+    return FileFormat(
+        field=field,
+        accepted=exports.ACCEPTED[name],
+        read=lambda file: iter((read(file),)),
+        begins=begins,
+    )
+
+
+_EXPORTS: Final = {
+    "whatsapp": _export("whatsapp", exports.read_whatsapp, begins=exports.WHATSAPP_LINE),
+    "telegram": _export("telegram", exports.read_telegram, "messages|chats"),
+    "signal": _export("signal", exports.read_signal, "sender"),
+    "chatgpt": _export("chatgpt", exports.read_chatgpt, "mapping"),
+    "claude": _export("claude", exports.read_claude, "chat_messages"),
+}
+
+
 def formats() -> dict[str, FileFormat]:
     """Return the formats that can be read, by name; plain text is the last."""
     added = {name: cast("FileFormat", load("readers", name)) for name in available("readers")}
-    return {**added, "messages": _MESSAGES, "text": _TEXT}
+    return {**added, **_EXPORTS, "messages": _MESSAGES, "text": _TEXT}
 
 
 def read_conversation(path: str | Path, format: str = "auto") -> Conversation:
@@ -418,11 +447,16 @@ def detect_format(path: str | Path) -> str:
     file = Path(path)
     known = formats()
     accepted = "; ".join(f"{name}: {format.accepted}" for name, format in known.items())
-    if not _JSON_START.match(head_of(file, accepted=accepted)):
-        return "text"
+    head = head_of(file, accepted=accepted)
+    if not _JSON_START.match(head):
+        first = head.lstrip().partition("\n")[0].rstrip("\r")
+        texts = (
+            name for name, format in known.items() if format.begins and format.begins.match(first)
+        )
+        return next(texts, "text")
     _, keys = next(json_records(file, accepted=accepted))
     for name, format in known.items():
-        if format.field in keys:
+        if keys.keys() & set(format.field.split("|")):
             return name
     fields = ", ".join(repr(format.field) for format in known.values() if format.field)
     raise bad_input(

@@ -12,7 +12,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import yaml
+from markdown.extensions.toc import slugify
 from places import ROOT
+
+from memagent import Agent
+from memagent.agent import SyncMemory
+from memagent.config import ModelSettings, ServiceSettings
 
 
 def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
@@ -40,6 +46,33 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
         assert not loaded, f"{page.name} loads {loaded}"
 
 
+def test_old_addresses_lead_to_headings_that_are_there(tmp_path: Path) -> None:
+    moved = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["extra"]["moved"]
+    config = {"site_dir": str(tmp_path), "extra": {"moved": moved}}
+    _script("site_hook").on_post_build(config=config)
+    for old, new in moved.items():
+        assert not (ROOT / "docs" / old).exists()
+        page, _, part = new.partition("#")
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+        assert part in {slugify(title, "-") for title in headings}, new
+        left = (tmp_path / old).with_suffix(".html")
+        [target] = re.findall(r'href="([^"#]+)', left.read_text(encoding="utf-8"))
+        there = (left.parent / target).resolve().relative_to(tmp_path.resolve())
+        assert there.with_suffix(".md").as_posix() == page
+
+
+def test_the_page_for_coding_agents_names_pages_and_calls_that_are_there() -> None:
+    text = (ROOT / "docs/llms.txt").read_text(encoding="utf-8")
+    pages = re.findall(r"\]\(([^)]+)\.html\)", text)
+    assert len(pages) >= 12
+    assert [page for page in pages if not (ROOT / "docs" / f"{page}.md").is_file()] == []
+    for name in re.findall(r"agent\.(\w+)\(", text):
+        assert hasattr(Agent, name)
+    for name in re.findall(r"`(?:agent\.memory)?\.(\w+)\(", text):
+        assert hasattr(SyncMemory, name)
+
+
 def test_every_document_is_in_the_navigation() -> None:
     config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in (ROOT / "docs").rglob("*.md"):
@@ -56,6 +89,13 @@ def test_rest_reference_is_made_from_the_document() -> None:
     assert page == made, "docs/rest.md is old: run  python scripts/rest_page.py"
     operations = sum(len(one) for one in document["paths"].values())
     assert len(re.findall(r"^## [A-Z]+ `/", page, re.MULTILINE)) == operations
+
+
+def test_settings_reference_is_made_from_the_records() -> None:
+    script, page = _script("settings_page"), (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    assert page == script.settings_page(), "it is old: run  python scripts/settings_page.py"
+    keys = {name for record in (ModelSettings, ServiceSettings) for name in record.model_fields}
+    assert {name for name in keys if f"| `{name}` |" not in page} == set()
 
 
 def _script(name: str) -> ModuleType:

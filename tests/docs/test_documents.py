@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -153,6 +154,55 @@ def test_examples_run(name: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "abstain" in done.stdout.lower() or "nothing" in done.stdout.lower()
+
+
+def test_the_chat_program_of_the_readme_runs_with_each_of_its_second_lines(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    program = re.findall(r'^```python title="chat.py"\n(.*?)^```', readme, re.M | re.S)[0]
+    others = re.findall(r"^with Agent\(.* as agent:", readme, re.MULTILINE)
+    assert len(others) == 5  # the program's, three others, and that of the next section
+    with ScriptedServer(docs_model) as server:
+        for line in [*others[:1], *others[2:4]]:
+            known = line.replace("http://127.0.0.1:8000/v1", server.url)
+            known = known.replace("ana", f"ana{others.index(line)}").replace("NAME", "gpt-4o-mini")
+            (tmp_path / "chat.py").write_text(program.replace(others[0], known), encoding="utf-8")
+            done = subprocess.run(
+                [sys.executable, "-W", "error::UserWarning", "chat.py"],
+                input="Rex is allergic to chicken, my vet says.\nWhat can I feed Rex?\n\n",
+                capture_output=True,
+                text=True,
+                timeout=120,
+                cwd=tmp_path,
+                env={
+                    **os.environ,
+                    "XDG_DATA_HOME": str(tmp_path),
+                    "OPENAI_API_KEY": "a-key",
+                    "OPENAI_BASE_URL": server.url,
+                },
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            assert "chicken" in done.stdout, done.stdout
+
+
+def test_the_demo_gives_eight_right_answers_and_no_doubts(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", str(ROOT / "examples/demo.py")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=True
+    )
+    answers = re.findall(r">>> agent\.(?:ask|memory\.history)\(.*\n {4}(.*)", done.stdout)
+    assert answers == [
+        "Lisbon. (supported)",
+        "Porto. (supported)",
+        "30 May 2026. (supported)",
+        "Lisbon. (supported)",
+        "version 1: I live in Lisbon.",
+        "Nothing in memory answers this. (abstained)",
+        '- user said on 12 January 2026: "My dog Rex is allergic to chicken." (supported)',
+        "Lisbon. (supported)",
+    ]
+    assert "Not sure" not in done.stdout and "No language model" not in done.stdout
+    assert float(re.findall(r"in ([\d.]+) s", done.stdout)[-1]) < patience_s(20)
 
 
 def test_links_between_documents_lead_somewhere() -> None:

@@ -1,4 +1,4 @@
-"""The recipes of docs/troubleshooting-models.md for Ollama, vLLM and servers of one's own:
+"""The recipes of docs/faq.md for Ollama, vLLM and servers of one's own:
 against loopback servers of their shapes, with scripted answers and with a real small model.
 """
 

@@ -1,7 +1,7 @@
 """Each way a model fails: one plain line, the turns stored, and `resume()` finishes.
 
 The real litellm client meets HTTP servers on this machine, closed ports and names that
-do not exist. The page docs/troubleshooting-models.md shows the same lines.
+do not exist. The page docs/faq.md shows the same lines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from memagent.llm.litellm_model import LiteLLMModel
 from memagent.llm.wrappers import RetryingModel
 
 pytestmark = LITELLM_MARKS
-PAGE = ROOT / "docs" / "troubleshooting-models.md"
+PAGE = ROOT / "docs" / "faq.md"
 TALK = [
     {"role": "user", "content": "I moved to Porto in May."},
     {"role": "assistant", "content": "How do you like it?"},
@@ -157,7 +157,7 @@ async def unknown_host(*_: object, **__: object) -> None:
 
 def rows() -> dict[str, list[str]]:
     """Return the cells of the page's table by their first."""
-    table = PAGE.read_text(encoding="utf-8").partition("## The faults")[2].partition("\n## ")[0]
+    table = PAGE.read_text(encoding="utf-8").partition("### The faults")[2].partition("\n### ")[0]
     lines = [line for line in table.splitlines() if line[:2] == "| "]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return {row[0]: row[1:] for row in cells if row[0] not in ("Fault", "---")}

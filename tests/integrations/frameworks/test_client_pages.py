@@ -17,8 +17,14 @@ from service_kit import serving
 
 from memagent.testing import FunctionModel
 
-WITHOUT_LINES = ("index", "before-and-after", "checks", "co-installation", "langgraph-store-tests")
-PAGES = sorted((ROOT / "docs" / "integrations").glob("*.md"))
+PAGES = [ROOT / "docs" / "integrations" / name for name in ("clients.md", "frameworks.md")]
+SECTIONS = {
+    re.sub(r"\W+", "-", title.lower()).strip("-"): text
+    for page in PAGES
+    for title, text in re.findall(
+        r"^## (.*)\n((?:(?!## ).*\n?)*)", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
+}
 BLOCK = re.compile(r"^```(python|js) requires=(\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NODE = ROOT / "clients" / "typescript"
 QUIET = {
@@ -43,17 +49,13 @@ def found_by_node(name: str) -> bool:
     return shutil.which("node") is not None and built.exists()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_lines_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
-    if not blocks:
-        assert page.stem in WITHOUT_LINES
-        return
-    [(language, needs, code)] = blocks
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_lines_of_a_page_run(section: str, tmp_path: Path) -> None:
+    [(language, needs, code)] = BLOCK.findall(SECTIONS[section])
     there = found if language == "python" else found_by_node
     missing = [name for name in needs.split(",") if not there(name)]
     if missing:
-        pytest.skip(f"{page.name} needs {', '.join(missing)}")
+        pytest.skip(f"{section} needs {', '.join(missing)}")
     assert len(code.strip().splitlines()) <= 20
     with (
         ScriptedServer(lambda *_: Reply(text="Rex.")) as provider,
@@ -62,7 +64,7 @@ def test_the_lines_of_a_page_run(page: Path, tmp_path: Path) -> None:
         script = tmp_path / "page.py"
         command = [sys.executable, str(script)]
         if language == "js":  # beside the packages that it imports
-            script = NODE / "dist" / f"page-{page.stem}.mjs"
+            script = NODE / "dist" / f"page-{section}.mjs"
             script.parent.mkdir(exist_ok=True)
             command = ["node", str(script)]
         said = "const SERVICE" if language == "js" else "SERVICE"
@@ -77,5 +79,5 @@ def test_the_lines_of_a_page_run(page: Path, tmp_path: Path) -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr[-2000:]
-    expected = "earned" if page.stem in ("openenv", "trl") else "Rex"
-    assert expected in done.stdout or page.stem == "google-adk", done.stdout
+    expected = "earned" if section in ("openenv", "trl") else "Rex"
+    assert expected in done.stdout or section == "google-adk", done.stdout

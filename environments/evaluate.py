@@ -3,6 +3,7 @@
     memagent-eval locomo PATH          LoCoMo, the file or a folder of conversations
     memagent-eval longmemeval PATH     LongMemEval, one file
     memagent-eval synthetic            generated worlds, of which the truth is known
+    memagent-eval state                hand-written dialogues: what holds now, what was lost
     memagent-eval play NAME            any environment or set of tasks, also an outside one
 
 The tables go to standard output (`--json` prints the report instead), progress to
@@ -24,6 +25,7 @@ from environments.auditing.replay_command import replay_command
 from environments.datasets.locomo import LoCoMo
 from environments.datasets.longmemeval import LongMemEval
 from environments.demonstrations.command import demonstrations_command
+from environments.dialogues.state import state_command
 from environments.evaluation.benchmark_command import benchmark_verb
 from environments.evaluation.synthetic_command import synthetic_command
 from environments.play_command import play_command
@@ -48,6 +50,7 @@ VERBS: Final[dict[str, Callable[..., None]]] = {
         "LongMemEval: 500 questions of six types, each with its own haystack of chat sessions.",
     ),
     "synthetic": synthetic_command,
+    "state": state_command,
     "play": play_command,
     "audit": audit_command,
     "replay": replay_command,

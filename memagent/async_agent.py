@@ -131,8 +131,10 @@ class AsyncAgent(AgentParts):
         """
         session = as_session(what, at=at, session_id=session_id, now=self.clock())
         context = self.context
-        if not self.keep_unreadable:
-            context = replace(context, design=guarded(context.design))
+        if not self.keep_unreadable and self.design.needs_model:
+            from memagent.designs.parts.reading import backed_by_reader
+
+            context = replace(context, design=guarded(context.design, pair=backed_by_reader))
         with operation_span("upsert_memory", capture=self.capture_content) as span:
             report, failure = await remember_session(session, context=context, tracing=self.tracing)
             if span.recording:

@@ -64,7 +64,6 @@ LONGEST = {
     "memagent.designs.parts.rules": MAX_TEXT_CHARS,
     "memagent.memory.judging": MAX_TEXT_CHARS,
     "memagent.designs.parts.rules.statements": 1_000,
-    "memagent.designs.parts.learned": MAX_TEXT_CHARS,
     "memagent.state.backing": MAX_TEXT_CHARS,
     "memagent.pages.document": MAX_TEXT_CHARS,
     "memagent.memory.graph_export": MAX_TEXT_CHARS,

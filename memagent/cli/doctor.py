@@ -188,13 +188,13 @@ def _examine_installation(report: Examination) -> None:
 
 
 def _examine_weights(report: Examination) -> None:
-    """Tell the digest of the network of the design `learned`."""
-    from memagent.designs.parts.learned.network import open_network
+    """Tell the digest of the network that reads what a statement ends."""
+    from memagent.language.reader import open_reader
 
     try:
-        report.versions["learned weights"] = f"sha256 {open_network().digest[:12]}"
-    except MemAgentError as exc:
-        report.problems.append(message_of(exc))
+        report.versions["reader's weights"] = f"sha256 {open_reader().network.digest[:12]}"
+    except (OSError, ValueError, KeyError) as exc:
+        report.problems.append(f"the reader's weights cannot be read: {exc}")
 
 
 def _home(installed: Distribution) -> Path | None:

@@ -436,6 +436,8 @@ class RelateSettings:
     """Show only items of the fact's speaker or subject, when it has one."""
     cap: int = 25
     """Most items a chunk."""
+    recent: int = 0
+    """Latest items of the fact's speaker that are shown besides, however unlike."""
     graph: bool = True
     """Show one-hop graph neighbours of the hits too."""
     graph_cap: int = 10

@@ -40,6 +40,19 @@ _LINKS = frozenset(
 _MENTIONS = frozenset({Relation.MENTIONS})
 
 
+_TIMELINE = frozenset({Relation.BEFORE, Relation.AFTER})
+
+
+def linked_hits(related: Related) -> list[Hit]:
+    """Return the hits of a fact that a relation of meaning led to, not a name or a date."""
+    meant = _LINKS - _TIMELINE
+    return [
+        hit
+        for hit in related.hits
+        if hit.why.via and all(relation in meant for _, relation, _ in hit.why.via)
+    ]
+
+
 async def relate(
     facts: Sequence[Fact], ctx: SlotContext, settings: RelateSettings
 ) -> tuple[Related, ...]:
@@ -59,6 +72,10 @@ async def relate(
         [candidate.hit() for candidate in near if candidate.id in chosen]
         async for near in slices.over(fitting)
     ]
+    if settings.recent:
+        latest = _Latest(ctx.bank, settings.recent)
+        for fact, hits in zip(facts, shown, strict=True):
+            hits += latest.beside(fact, hits)
     neighbours = _Neighbours(
         bank=ctx.bank,
         room=settings.graph_cap if settings.graph else 0,
@@ -94,6 +111,34 @@ def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> set[str]:
             if depth < len(near) and len(chosen) < cap:
                 chosen.add(near[depth].id)
     return chosen
+
+
+_LOOKED_BACK = 200
+"""Items that are looked at for the latest of a speaker."""
+
+
+class _Latest:
+    """The latest items of each speaker, looked up once a chunk."""
+
+    def __init__(self, bank: MemoryBank, most: int) -> None:
+        self.bank, self.most = bank, most
+        self.known: dict[str, list[Hit]] = {}
+
+    def beside(self, fact: Fact, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the latest items of the fact's speaker that are not among its hits."""
+        name = folded(fact.speaker or "")
+        if name and name not in self.known:
+            state, expired = self.bank.state, self.bank.expired
+            keys = islice(reversed(state.orders.by_age(state)), _LOOKED_BACK)
+            items = (state.items[key[-1]] for key in keys)
+            own = (
+                item
+                for item in items
+                if item.active and item.id not in expired and folded(item.speaker or "") == name
+            )
+            self.known[name] = [item_hit(item, 0.0, Relevance()) for item in islice(own, self.most)]
+        seen = {hit.id for hit in hits}
+        return [hit for hit in self.known.get(name, ()) if hit.id not in seen]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,6 +8,7 @@ by then but the session's raw turns, so the run can simply be made again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -16,6 +17,7 @@ from memagent.core.long_work import LARGE, LARGE_CHARS, aside
 from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
 from memagent.core.snapshot import Commit
 from memagent.designs.base import SlotContext
+from memagent.designs.relating import linked_hits
 from memagent.designs.relating import relate as relate_facts
 from memagent.graphs.state import AgentContext, Flow, IngestState, NodeRuntime, Step
 from memagent.state.adjacency import event_as_item
@@ -61,6 +63,10 @@ async def validate(state: IngestState, runtime: NodeRuntime) -> IngestState:
             visible[item.id] = item
     proposed, chunk = proposal.values if proposal is not None else (), _chunk(state)
     decided = proposal is not None and (proposal.responses or any(op.about for op in proposed))
+    guard = None
+    if decided:
+        linked = frozenset(hit.id for own in state.get("related", ()) for hit in linked_hits(own))
+        guard = replace(design.guard or Guard(enforce=False), linked=linked)
     check = partial(
         validate_ops,
         proposed,
@@ -68,7 +74,7 @@ async def validate(state: IngestState, runtime: NodeRuntime) -> IngestState:
         limits=design.limits,
         chunk=chunk,
         existing_ids=bank.state.items,
-        guard=design.guard or Guard(enforce=False) if decided else None,
+        guard=guard,
         facts=[related.fact for related in state.get("related", ())],
     )
     large = len(proposed) >= LARGE or sum(len(turn.text) for turn in chunk.turns) >= LARGE_CHARS

@@ -285,7 +285,7 @@ _PLANS = re.compile(
     r"\b(?:will|going\s+to|plan(?:s|ning|ned)?\s+to|hopes?\s+to|wants?\s+to|thinking\s+(?:of|about)|considering)\b|['’]ll\b",
     re.I,
 )
-_ADDS = re.compile(
+ADDS: Final = re.compile(
     r"\b(?:also|too|another|second|third|as\s+well|besides|still|auch|noch|también|otr[oa])\b", re.I
 )
 _NAME = re.compile(r"[^\W\d_]*[A-Z]\w*(?:['’]\w+)?")
@@ -345,6 +345,10 @@ class Guard:
     """Backs or refuses an UPDATE or DELETE by meaning, after the words were checked."""
     enforce: bool = True
     """Whether ops that fail are refused; else only their doubts are kept."""
+    linked: frozenset[str] = frozenset()
+    """Memories that an edge of the event graph led to from what was told: spoken of in other
+    words.
+    """
 
     def problem(self, op: MemoryOp, item: MemoryItem | None, told: Grounds, *, ended: int) -> str:
         """Return why an op is not backed; "" when it is.
@@ -362,7 +366,8 @@ class Guard:
                 return self._of_change(op, item, told, ended) if item is not None else ""
 
     def _of_change(self, op: Update | Delete, item: MemoryItem, told: Grounds, ended: int) -> str:
-        reason = _unfit(item, told)
+        linked = item.id in self.linked
+        reason = _unfit(item, told, linked=linked)
         if not reason and isinstance(op, Update):
             reason = _bad_text(op, item, told)
         elif not reason:
@@ -371,7 +376,7 @@ class Guard:
             return reason
         new = op.text if isinstance(op, Update) else told.stated
         fact = told.facts[0] if told.facts else None
-        backed = self.pair(item, new, fact) if self.pair is not None else None
+        backed = self.pair(item, new, fact) if self.pair is not None and not linked else None
         if backed is False:
             return f"nothing says that it takes the place of {item.id}"
         if ended and not backed and _share(item, told) < ENDED_BACKED:
@@ -399,7 +404,7 @@ def ungrounded(
     return ""
 
 
-def _unfit(item: MemoryItem, told: Grounds) -> str:
+def _unfit(item: MemoryItem, told: Grounds, *, linked: bool) -> str:
     """Return why what was told can change nothing: another subject, a joke, a question."""
     for fact in told.facts:
         subject, owner = fact.subject or fact.speaker, item.subject or item.speaker
@@ -414,7 +419,8 @@ def _unfit(item: MemoryItem, told: Grounds) -> str:
         return "it was only asked"
     if _PLANS.search(told.stated) and not _PLANS.search(item.text):
         return "what was told is a plan"
-    if not speaks_of(frozenset(_content(told.text, told)), _content(item.text, told)):
+    spoken = frozenset(_content(told.text, told))
+    if not linked and not speaks_of(spoken, _content(item.text, told)):
         return f"what was told does not speak of what {item.id} says"
     return ""
 
@@ -443,7 +449,7 @@ def _bad_end(item: MemoryItem, told: Grounds) -> str:
     fact, old = _content(told.stated, told), _content(item.text, told)
     if not ends and (fact <= old or not speaks_of(fact, old)):
         return f"what was told does not stand against what {item.id} says"
-    if not ends and _ADDS.search(told.basis):
+    if not ends and ADDS.search(told.basis):
         return "what was told comes beside it"
     if not ends and not (_values(told.stated) - _values(item.text)) and not _opposed(fact, old):
         return f"what was told names nothing in the place of what {item.id} says"

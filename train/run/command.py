@@ -6,8 +6,6 @@
     memagent-train probe CONFIG.toml       what each credit knows at a policy
     memagent-train report RUN_DIR          one HTML page about a run
     memagent-train push RUN_DIR NAME       its best model to a hub
-    memagent-train tune STORE              heads of `learned` from a user's corrections
-    memagent-train distil --model NAME     heads of `learned` from a model's decisions
 
 `memagent-train CONFIG.toml` is short for `run`. Progress goes to standard error, one
 JSON document to standard output. Settings are read and checked before torch is loaded,
@@ -230,60 +228,6 @@ def push(
     except (HfHubHTTPError, HTTPError, ValueError, OSError) as error:
         raise ConfigError(f"the hub did not take {name}: {error}") from error
     _print({"model": name, "folder": str(best)})
-
-
-@app.command()
-def tune(
-    store: Annotated[
-        Path, typer.Argument(help="A store's file; it is only read.", show_default=False)
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The heads; STORE.heads.npz by default.", show_default=False),
-    ] = None,
-    user: Annotated[str, typer.Option(help="Whose memory.")] = "default",
-    seed: Annotated[int, typer.Option(help="Of the fit.")] = 0,
-) -> None:
-    """Adapt the design `learned` to what a user edited, deleted, undid and rated.
-
-    Writes heads only if they decide no held-out part worse. Prints the counts as JSON.
-    """
-    _need_torch()
-    from train.learned.adapt.tune import tuned
-
-    found = tuned(store, out or store.with_name(f"{store.name}.heads.npz"), user=user, seed=seed)
-    _print(found)
-    _opened(found["heads"])
-
-
-@app.command()
-def distil(
-    model: Annotated[str, typer.Option(help="The model to learn from.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="The heads.")] = Path("runs/distilled.heads.npz"),
-    base_url: Annotated[
-        str | None, typer.Option(help="Of an OpenAI-compatible server.", show_default=False)
-    ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Dialogues that it decides about.")] = 6,
-    seed: Annotated[int, typer.Option(help="Of the dialogues and the fit.")] = 0,
-) -> None:
-    """Teach the design `learned` the decisions of a larger model.
-
-    Prints the counts as JSON.
-    """
-    _need_torch()
-    from train.learned.adapt.distil import distilled
-
-    found = distilled(model, out, base_url=base_url, episodes=episodes, seed=seed)
-    _print(found)
-    _opened(found["heads"])
-
-
-def _opened(heads: str | None) -> None:
-    """Say how heads are used, or that there are none."""
-    if heads is None:
-        _say("nothing was written: a held-out part would have become worse")
-    else:
-        _say(f'open it: Agent(design=memagent.designs.learned.fitted("{heads}"))')
 
 
 def _preview(settings: RunSettings) -> None:

@@ -457,8 +457,9 @@ def read_search(
 
 
 def statements_of(view: QuestionView, hits: Sequence[Hit], state: BankState) -> list[Evidence]:
-    """Return the statements behind the hits; replaced ones too for then, and for "when"."""
-    past = view.period is Period.THEN or view.span is not None or view.kind is QuestionKind.WHEN
+    """Return the statements behind the hits; replaced ones too for then, and for "when did"."""
+    when = view.kind is QuestionKind.WHEN and not view.present
+    past = view.period is Period.THEN or view.span is not None or when
     return [entry for hit in hits for entry in evidence_of(hit, state, past=past)]
 
 
@@ -543,6 +544,10 @@ def _doubts(view: QuestionView, best: Floats, entry: Evidence) -> tuple[str, ...
             best[COLUMN["owned_missing"]]
             or (best[COLUMN["rare_missing"]] and best[COLUMN["rare_like"]] < UNLIKE)
         ),
+        "it has changed since": not entry.current
+        and view.period is not Period.THEN
+        and view.span is None
+        and view.kind is not QuestionKind.WHEN,
         "no number is told": view.kind in COUNTING and not best[COLUMN["number"]],
         "it tells of somebody or something else": tells_of_another(view, entry),
         OPEN_YEAR: view.kind is QuestionKind.WHEN

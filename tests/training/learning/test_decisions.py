@@ -13,8 +13,7 @@ from environments.worlds.readers.fact_reader import notes_in
 from memagent import Agent
 from memagent.core.records import MemoryItem, Session, Turn
 from memagent.designs.learned import POLICY
-from memagent.designs.parts.learned.pairs import Side
-from memagent.designs.parts.learned.policy import (
+from memagent.designs.parts.decisions import (
     LEVELS,
     MEMORIES,
     PAIR,
@@ -24,19 +23,19 @@ from memagent.designs.parts.learned.policy import (
     nearest,
     read_reply,
 )
-from memagent.designs.parts.learned.reading import shipped_reader
-from train.learned.start import demonstrated, first_decisions
+from memagent.designs.parts.reading import read_once
+from memagent.language.reader import Statement, open_reader
 from train.run.runs import train_run
 from train.sampling.checkpoints import load_policy
+from train.sampling.first_decisions import demonstrated, first_decisions
 from train.sampling.small_models import save_model
 from train.settings.run import checked_run
 
 pytestmark = pytest.mark.torch
 
 
-def sides(texts: list[str]) -> list[Side]:
-    read = shipped_reader().statements([(text, "Zarina") for text in texts])
-    return [Side(clause, "Zarina", "zarina") for clause in read]
+def sides(texts: list[str]) -> list[Statement]:
+    return read_once(open_reader(), [Statement(text, "Zarina") for text in texts])
 
 
 def test_a_prompt_has_a_word_for_each_number_and_at_most_so_many_memories() -> None:
@@ -83,9 +82,9 @@ def test_the_model_scores_memories_that_are_there_only_and_reads_padding_as_noth
 def test_labels_of_a_dialogue_teach_the_start_and_it_comes_back_from_its_folder(
     tmp_path: Path,
 ) -> None:
-    rows = list(demonstrated(2, seed=5))
-    assert {reply.rstrip("0123456789") for _, reply in rows} >= {"add", "same", "update"}
-    model, tokenizer = first_decisions(1, seed=0)
+    rows = list(demonstrated(60, seed=5))
+    assert {reply.rstrip("0123456789") for _, reply in rows} >= {"add", "delete", "update"}
+    model, tokenizer = first_decisions(60, seed=0)
     save_model(model, tokenizer, tmp_path / "m", note={"max_tokens": 1})
     policy = load_policy(str(tmp_path / "m"))
     session = Session(

@@ -1,0 +1,1 @@
+"""Hand-written dialogues with labels of what each turn states, ends and leaves alone."""

@@ -1,1 +1,0 @@
-"""A small trained network that reads turns: it marks, points and decides, and writes nothing."""

@@ -1,0 +1,161 @@
+"""The fit of the reader: the split by file, equal bits, parity with numpy, what it learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from memagent.language.network import open_network
+from memagent.language.reader import RELATIONS, WEIGHTS_FILE, Reader, Thresholds, open_reader
+from train.reader import measure
+from train.reader.examples import UNKNOWN, Talk, read_talks
+from train.reader.fit import FitPlan, fit
+from train.reader.network import ReaderNetwork, load_network, save_network, text_batch
+
+pytestmark = pytest.mark.torch
+
+TOWNS = ("Rome", "Oslo", "Lima", "Kyoto", "Porto", "Graz")
+SPEAKERS = ("Ana", "Bo", "Carla", "Dov", "Edda", "Finn")
+CHAT = """# chat: two friends, English
+A: good to hear from you!
+B: thanks, you too, take care
+A: bye for now
+"""
+PLAN = FitPlan(passes=30, turns=12, rate=2e-3, frozen=0, bfloat16=False)
+
+
+def batch_text(name: str, *, ends: bool) -> str:
+    """Return a batch: everybody lives somewhere and has a cat; half of them move."""
+    lines = [f"# batch: {name} | language: en | voices: test"]
+    for number, (town, speaker) in enumerate(zip(TOWNS, SPEAKERS, strict=True), start=1):
+        other = TOWNS[(number + 2) % len(TOWNS)]
+        lines += [
+            f"=== {name}-{number:03} | plain",
+            "@ 2024-01-05",
+            f"a {speaker}: I live in {town} || self | live | {town} | + | now",
+            f"b {speaker}: we have a cat || self | has pet | cat | + | now",
+            "@ 2024-05-05",
+        ]
+        if (number % 2 == 0) == ends:
+            lines.append(
+                f"c {speaker}: I moved to {other} || self | live | {other} | + | now || replaces a"
+            )
+            lines.append(f"? Where does {speaker} live now? | c | {other}")
+        else:
+            lines.append(f"c {speaker}: hello there || -")
+            lines.append(f"? Where does {speaker} live? | a | {town}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dialogues")
+    (folder / "en").mkdir()
+    (folder / "chat").mkdir()
+    for number in range(1, 9):
+        name = f"homes-{number:02}"
+        (folder / "en" / f"{name}.txt").write_text(batch_text(name, ends=number % 3 == 0))
+    (folder / "chat" / "01.txt").write_text(CHAT)
+    return folder
+
+
+def words_of(talks: list[Talk]) -> list[str]:
+    texts = " ".join(
+        [turn.said.text for talk in talks for turn in talk.turns]
+        + [question.text for talk in talks for question in talk.questions]
+        + list(SPEAKERS)
+    )
+    words = sorted({word.strip("?,!") for word in texts.lower().split()})
+    return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words, ":", "?", "!", ","]
+
+
+def small_network(talks: list[Talk]) -> ReaderNetwork:
+    torch.manual_seed(3)
+    return ReaderNetwork(words_of(talks), width=48, layers=2)
+
+
+def test_even_batches_are_held_out_and_the_parts_do_not_overlap(data: Path) -> None:
+    fitted, chosen, kept = (
+        {talk.id.rpartition("-")[0] for talk in read_talks([data], part)}
+        for part in ("fit", "choice", "held out")
+    )
+    assert kept == {"homes-02", "homes-04", "homes-06", "homes-08"}
+    assert chosen and not fitted & chosen and not (fitted | chosen) & kept
+    assert fitted | chosen == {"homes-01", "homes-03", "homes-05", "homes-07", "chat-01"}
+
+
+def test_a_pair_whose_state_the_labels_leave_open_is_unknown(data: Path) -> None:
+    talk = next(
+        talk
+        for talk in read_talks([data], "fit")
+        if any(relation == RELATIONS.index("replaces") for *_, relation in talk.pairs)
+    )
+    assert talk.ended() == {0: 2}
+    told_again = replace(
+        talk, turns=(*talk.turns, talk.turns[-1]), pairs=(*talk.pairs, (0, 3, UNKNOWN))
+    )
+    assert told_again.ended() == {0: 2}
+    assert (0, 1, RELATIONS.index("unrelated")) in talk.pairs
+
+
+def test_equal_seeds_give_equal_bytes_and_others_do_not(data: Path, tmp_path: Path) -> None:
+    talks = read_talks([data], "fit")
+    plan = replace(PLAN, passes=2)
+    files: list[bytes] = []
+    for name, seed in (("first", 0), ("again", 0), ("other", 1)):
+        path = tmp_path / f"{name}.npz"
+        save_network(path, fit(small_network(talks), talks, replace(plan, seed=seed)), Thresholds())
+        files.append(path.read_bytes())
+    assert files[0] == files[1] != files[2]
+
+
+def test_a_fit_learns_what_ends_and_numpy_reads_as_torch(data: Path, tmp_path: Path) -> None:
+    talks = read_talks([data], "fit")
+    network = fit(small_network(talks), talks, PLAN)
+    path = tmp_path / "reader.npz"
+    save_network(path, network, Thresholds(change=0.5))
+    reader = open_reader(path)
+    held_out = measure.read_vectors(reader, read_talks([data], "held out"))
+    assert measure.aurocs(measure.score_pairs(reader, held_out))["together"] > 0.95
+    played = measure.play(reader, held_out)
+    assert played.updates == 12 and played.found >= 10
+    assert played.wrong <= 1, played.faults
+    assert_alike(reader, network, [turn.said.text for turn in held_out[0].turns], within=0.05)
+    assert_alike(reader, load_network(path), ["I live in Rome", "hello"], within=1e-3)
+
+
+def test_the_shipped_file_reads_alike_in_torch_and_numpy() -> None:
+    texts = ["My sister sold her car.", "Ich wohne jetzt in Graz", "ya no fumo", "thanks!!"]
+    assert_alike(open_reader(), load_network(WEIGHTS_FILE), texts, within=1e-2)
+
+
+def assert_alike(
+    reader: Reader, network: ReaderNetwork, texts: list[str], *, within: float
+) -> None:
+    """Check the logits of the turn, pair and light heads, alone and in a padded batch."""
+    numpy_net = reader.network
+    pieces = [numpy_net.tokenizer.pieces(text) for text in texts]
+    alone = [numpy_net.tokenizer.alone(text) for text in pieces]
+    joined = [numpy_net.tokenizer.joined(pieces[0], text) for text in pieces]
+    extras = np.zeros((len(texts), 4), np.float32)
+    with torch.no_grad():
+        _, pooled, vectors = network(text_batch(alone))
+        _, both, _ = network(text_batch(joined))
+        turn = network.turn(pooled).numpy()
+        pair = network.pair(torch.cat([both, torch.from_numpy(extras)], dim=1)).numpy()
+    encoded = numpy_net.encode(alone)
+    inputs = np.concatenate([numpy_net.encode(joined).pooled, extras], axis=1)
+    assert np.abs(numpy_net.head("turn", encoded.pooled) - turn).max() < within
+    assert np.abs(numpy_net.head("pair", inputs) - pair).max() < within
+    assert np.abs(encoded.vectors - vectors.numpy()).max() < within
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "reader.npz"
+    path.write_bytes(b"no weights")
+    with pytest.raises(ValueError):
+        open_network(path)

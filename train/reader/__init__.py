@@ -1,0 +1,1 @@
+"""The fit of `memagent.language.reader`: hand-written dialogues in, one file of weights out."""

@@ -1,0 +1,213 @@
+"""Hand-written dialogues as examples for the heads, split by file.
+
+Files of even number are held out: nothing that fits or chooses may read them. Of the
+others every eighth is the *choice* part, on which thresholds are set. A turn of small
+talk states nothing.
+
+Which relation a pair has is not always known. A statement that an earlier turn has
+already ended, and one that stands to a related statement as its elaboration, may or may
+not be touched by a later turn; such pairs carry `UNKNOWN` and no head sees them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Final, Literal
+
+from environments.dialogues import records
+from memagent.language.reader import (
+    MATCHES,
+    POLARITIES,
+    RELATIONS,
+    SUBJECTS,
+    TIMES,
+    Statement,
+)
+
+Part = Literal["fit", "choice", "held out"]
+UNKNOWN: Final = -1
+UNRELATED: Final = RELATIONS.index("unrelated")
+_CHOICE_OF = 8
+_CHANGES: Final = {"replaces": "replaces", "corrects": "replaces", "ends": "ends"}
+_NUMBER = re.compile(r"(\d+)$")
+_CHAT_DAY = date(2024, 3, 1)
+
+
+@dataclass(frozen=True)
+class TurnLabel:
+    """The classes of a turn that states something."""
+
+    subject: int
+    time: int
+    polarity: int
+    predicate: str
+    value: tuple[int, int] | None
+    """Characters of the text."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn of a talk, its label if it states something."""
+
+    said: Statement
+    label: TurnLabel | None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about one talk."""
+
+    text: str
+    matches: tuple[int, ...]
+    """A class of `MATCHES` for every turn of the talk."""
+    spans: tuple[tuple[int, int] | None, ...]
+    """Characters of each turn that answer."""
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A dialogue or a piece of small talk."""
+
+    id: str
+    topic: str
+    """Name of the file without its number."""
+    language: str
+    turns: tuple[Turn, ...]
+    pairs: tuple[tuple[int, int, int], ...]
+    """Old turn, new turn and a class of `RELATIONS` or `UNKNOWN`; none of small talk."""
+    questions: tuple[Question, ...]
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether this is small talk."""
+        return self.topic == "chat"
+
+    def ended(self) -> dict[int, int]:
+        """Return the turns that a later turn ends or replaces, by their place, and which."""
+        changes = {RELATIONS.index("replaces"), RELATIONS.index("ends")}
+        return {old: new for old, new, relation in reversed(self.pairs) if relation in changes}
+
+
+def read_talks(folders: Sequence[Path], part: Part) -> list[Talk]:
+    """Return the talks of one part, in the order of the files' names."""
+    files = sorted(
+        (path for folder in folders for path in folder.rglob("*.txt")),
+        key=lambda path: (path.parent.name, path.stem),
+    )
+    open_files = [path for path in files if _number(path) % 2]
+    choice = set(open_files[3::_CHOICE_OF])
+    parts: dict[Part, list[Path]] = {
+        "fit": [path for path in open_files if path not in choice],
+        "choice": [path for path in open_files if path in choice],
+        "held out": [path for path in files if not _number(path) % 2],
+    }
+    return [talk for path in parts[part] for talk in _talks(path)]
+
+
+def _number(path: Path) -> int:
+    match = _NUMBER.search(path.stem)
+    if match is None:
+        raise ValueError(f"{path}: a batch's name ends in its number")
+    return int(match[1])
+
+
+def _talks(path: Path) -> list[Talk]:
+    if path.parent.name == "chat":
+        return [
+            _small_talk(f"chat-{path.stem}-{number}", talk)
+            for number, talk in enumerate(records.read_small_talk(path))
+        ]
+    topic = path.stem.rpartition("-")[0]
+    return [_dialogue(topic, dialogue) for dialogue in records.read_dialogues(path)]
+
+
+def _small_talk(name: str, talk: records.SmallTalk) -> Talk:
+    at = _moment(_CHAT_DAY)
+    turns = tuple(Turn(Statement(text, speaker, at), None) for speaker, text in talk.lines)
+    return Talk(name, "chat", talk.language.lower(), turns, (), ())
+
+
+def _dialogue(topic: str, dialogue: records.Dialogue) -> Talk:
+    places = {turn.id: place for place, turn in enumerate(dialogue.turns)}
+    turns = tuple(_turn(turn) for turn in dialogue.turns)
+    links = {
+        (places[link.to], place): link.kind
+        for place, turn in enumerate(dialogue.turns)
+        for link in turn.relations
+    }
+    pairs = tuple(
+        (old, new, _relation(links, old, new)) for new in range(len(turns)) for old in range(new)
+    )
+    return Talk(
+        dialogue.id,
+        topic,
+        dialogue.language,
+        turns,
+        pairs,
+        tuple(_question(question, turns, links, places) for question in dialogue.questions),
+    )
+
+
+def _turn(turn: records.DialogueTurn) -> Turn:
+    said = Statement(turn.text, turn.speaker, _moment(turn.day) + timedelta(hours=turn.session))
+    stated = turn.statement
+    if stated is None:
+        return Turn(said, None)
+    subject = "self" if stated.subject == "self" else "named"
+    subject = "other" if stated.subject == "other" else subject
+    span = None
+    if stated.value is not None:
+        first = turn.text.index(stated.value)
+        span = first, first + len(stated.value)
+    return Turn(
+        said,
+        TurnLabel(
+            SUBJECTS.index(subject),
+            TIMES.index(stated.tense),
+            POLARITIES.index("+" if stated.positive else "-"),
+            stated.predicate,
+            span,
+        ),
+    )
+
+
+def _relation(links: Mapping[tuple[int, int], str], old: int, new: int) -> int:
+    """Return the class of a pair: as labelled, unknown, or unrelated."""
+    kind = links.get((old, new))
+    if kind is not None:
+        return RELATIONS.index(_CHANGES.get(kind, kind))
+    kin = {other for other in range(new) if (min(old, other), max(old, other)) in links}
+    if any((other, new) in links for other in kin):
+        return UNKNOWN  # the new turn touches something that the old one is bound to
+    if any(links.get((old, later)) in _CHANGES for later in range(old + 1, new)):
+        return UNKNOWN
+    return UNRELATED
+
+
+def _question(
+    question: records.DialogueQuestion,
+    turns: Sequence[Turn],
+    links: Mapping[tuple[int, int], str],
+    places: dict[str, int],
+) -> Question:
+    gold = {places[name] for name in question.turn_ids}
+    related = {place for pair in links for place in pair if gold & set(pair)}
+    predicates = {label.predicate for place in gold if (label := turns[place].label)}
+    matches: list[int] = []
+    spans: list[tuple[int, int] | None] = []
+    for place, turn in enumerate(turns):
+        alike = turn.label is not None and turn.label.predicate in predicates
+        match = "answers" if place in gold else "speaks" if place in related or alike else "no"
+        matches.append(MATCHES.index(match))
+        found = [answer for answer in question.answers if answer in turn.said.text]
+        first = turn.said.text.index(found[0]) if found else 0
+        spans.append((first, first + len(found[0])) if found and place in gold else None)
+    return Question(question.text, tuple(matches), tuple(spans))
+
+
+def _moment(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, 12, tzinfo=UTC)

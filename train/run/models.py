@@ -17,7 +17,7 @@ from train.ranks import on_main
 from train.run.acting.demonstrations import demonstrate_acting, words_of_tasks
 from train.run.task import demonstrate
 from train.run.warmup import WarmUpPlan, warm_up
-from train.sampling.first_decisions import first_decisions
+from train.sampling.decisions import first_decisions
 from train.sampling.small_models import (
     byte_tokenizer,
     save_model,

@@ -27,7 +27,7 @@ from memagent.designs.parts.reading import read_once
 from memagent.language.reader import Statement, open_reader
 from train.run.runs import train_run
 from train.sampling.checkpoints import load_policy
-from train.sampling.first_decisions import demonstrated, first_decisions
+from train.sampling.decisions import demonstrated, first_decisions
 from train.sampling.small_models import save_model
 from train.settings.run import checked_run
 

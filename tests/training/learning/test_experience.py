@@ -271,7 +271,7 @@ async def test_an_answer_earns_its_weighted_terms_besides_its_worth() -> None:
     )
     episodes = [small_episode(place, sessions=2) for place in range(2)]
     rollouts = await experience.collector.collect(episodes, step=0)
-    comparisons = await experience._score(rollouts)
+    comparisons = await experience.score(rollouts)
     runs = [run for comparison in comparisons for run in comparison.runs]
     assert {comparison.branch for comparison in comparisons} == {"answer"}
     assert {run.parts["worth"] for run in runs} == {0.0, 1.0}

@@ -41,6 +41,7 @@ from memagent.tracing import (
 
 if TYPE_CHECKING:
     from memagent import experience
+    from memagent.designs.parts import reading
     from memagent.experience import Learned, Recall, ReportOptions
     from memagent.graphs.chat_run import ChatOptions
     from memagent.graphs.state import AgentContext
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from memagent.memory import threads, timetravel
     from memagent.memory.options import SearchArguments, SearchHits
 else:
+    reading = Later("memagent.designs.parts.reading")
     experience = Later("memagent.experience")
     traced_model = Later("memagent.llm.wrappers")
     wrappers = Later("memagent.llm.wrappers")
@@ -132,9 +134,8 @@ class AsyncAgent(AgentParts):
         session = as_session(what, at=at, session_id=session_id, now=self.clock())
         context = self.context
         if not self.keep_unreadable and self.design.needs_model:
-            from memagent.designs.parts.reading import backed_by_reader
-
-            context = replace(context, design=guarded(context.design, pair=backed_by_reader))
+            own = guarded(context.design, pair=reading.backed_by_reader)
+            context = replace(context, design=own)
         with operation_span("upsert_memory", capture=self.capture_content) as span:
             report, failure = await remember_session(session, context=context, tracing=self.tracing)
             if span.recording:
@@ -278,9 +279,8 @@ class AsyncAgent(AgentParts):
 
         Raises as `remember` does.
         """
-        reports = [
-            await self.remember(session, on_error=on_error) for session in await self.unfinished()
-        ]
+        left = await self.unfinished()
+        reports = [await self.remember(session, on_error=on_error) for session in left]
         if not self.bank.log.read_only:
             await experience.learn_pending(self.context)
         return reports

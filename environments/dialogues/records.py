@@ -27,7 +27,7 @@ _LINE_OF_CHAT = re.compile(r"([AB]): (\S.*)")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a turn says of the world that one would look up later."""
+    """A statement of a turn about the world that one would look up later."""
 
     subject: str
     predicate: str
@@ -39,7 +39,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What a statement does to an earlier one of the same dialogue."""
+    """The relation of a statement to an earlier one of the same dialogue."""
 
     kind: RelationKind
     to: str

@@ -40,8 +40,8 @@ _ENDING: Final = frozenset({"replaces", "ends", "corrects"})
 
 
 @dataclass(frozen=True)
-class Held:
-    """What became of the statements of one dialogue, by turn."""
+class Fates:
+    """The fate of the statements of one dialogue, by turn."""
 
     ended: frozenset[str]
     """Turns whose statement a later one replaces or ends, by the labels."""
@@ -108,7 +108,7 @@ def labels_of(dialogue: Dialogue) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(ended), frozenset(stated - ended - open_)
 
 
-def held(dialogue: Dialogue, state: BankState) -> Held:
+def fates_of(dialogue: Dialogue, state: BankState) -> Fates:
     """Return what a memory holds of the statements of a dialogue."""
     ended, kept = labels_of(dialogue)
     values = {
@@ -134,7 +134,7 @@ def held(dialogue: Dialogue, state: BankState) -> Held:
             present |= words or named | _new_turns(state, item)
     gone = (ended | kept) - present
     never = gone - ever
-    return Held(ended, kept - (never & repeated), gone, never)
+    return Fates(ended, kept - (never & repeated), gone, never)
 
 
 def _new_turns(state: BankState, item: MemoryItem) -> set[str]:
@@ -184,7 +184,7 @@ async def _played(dialogue: Dialogue, *, design: str, model: str | None) -> Figu
         for session in sessions_of(dialogue):
             await agent.remember(session)
         state = agent.bank.state
-        told = held(dialogue, state)
+        told = fates_of(dialogue, state)
         lost = (told.kept & told.gone) - told.never
         counts["turns"] += len(dialogue.turns)
         counts["ended"] += len(told.ended)

@@ -122,15 +122,15 @@ async def _ask(
     at: datetime | None,
     options: GroupOptions,
 ) -> ProbeAnswer:
-    async def asked() -> ProbeAnswer:
+    async def answer_now() -> ProbeAnswer:
         k, recorded = options.get("k", DEFAULT_K), options.get("recorded", MemAgentError)
         return await ask_probe(
             agent.at(memory), probe, memory=memory, at=at, k=k, recorded=recorded
         )
 
-    answer = await asked()
+    answer = await answer_now()
     for _ in range(options.get("attempts", 2) - 1):
         if answer.failure is None:
             break
-        answer = await asked()
+        answer = await answer_now()
     return answer

@@ -94,7 +94,7 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class Encoded:
-    """What the encoder makes of B texts."""
+    """The encoder's vectors of B texts."""
 
     tokens: tuple[Array, ...]
     """The states (T, D) of each text's pieces, its marks included."""

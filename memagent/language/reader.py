@@ -89,7 +89,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class TurnReading:
-    """What one turn states."""
+    """The statement of one turn."""
 
     states: float
     """Probability that it states something one would look up later."""
@@ -104,7 +104,7 @@ class TurnReading:
 
 @dataclass(frozen=True)
 class PairReading:
-    """How a new statement stands to an old one: probabilities that sum to 1."""
+    """The relation of a new statement to an old one: probabilities that sum to 1."""
 
     replaces: float
     """The old one held, or was wrong, and the new one holds in its place."""
@@ -124,7 +124,7 @@ class PairReading:
 
 @dataclass(frozen=True)
 class MatchReading:
-    """How a statement stands to a question: probabilities that sum to 1."""
+    """The relation of a statement to a question: probabilities that sum to 1."""
 
     answers: float
     speaks: float

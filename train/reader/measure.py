@@ -52,7 +52,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Played:
-    """What happened to the statements of dialogues that were played."""
+    """The fate of the statements of dialogues that were played."""
 
     updates: int
     found: int

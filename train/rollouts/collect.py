@@ -90,7 +90,7 @@ class Rollout:
         """Return the calls made while that session was heard."""
         return tuple(call for call in self.calls if call.step.session_id == session_id)
 
-    def heard(self, place: int) -> SessionTrace | None:
+    def trace_of(self, place: int) -> SessionTrace | None:
         """Return the trace of a session; None where it failed or was not reached."""
         traces = self.trajectory.traces
         trace = traces[place] if place < len(traces) else None

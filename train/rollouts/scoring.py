@@ -142,7 +142,7 @@ async def _right_after(grading: Grading, group: RolloutGroup, place: int) -> lis
     if draws.random() >= plan.asked_share:
         return []
     heard = {
-        member: trace for member, run in enumerate(group.rollouts) if (trace := run.heard(place))
+        member: trace for member, run in enumerate(group.rollouts) if (trace := run.trace_of(place))
     }
     count = min(len(heard), max(2, round(plan.asked_share * len(heard))))
     heard = {member: heard[member] for member in sorted(draws.sample(sorted(heard), count))}
@@ -224,7 +224,7 @@ def _graded_rollout(  # noqa: PLR0913 (what a rollout's credit rests on)
     """Grade a rollout for one session; `scores` is None for a rollout that failed."""
     run = GradedRun(calls=rollout.calls_of(episode.sessions[place].id))
     traces = rollout.trajectory.traces
-    if scores is None or rollout.heard(place) is None:
+    if scores is None or rollout.trace_of(place) is None:
         return run
     if kind == "session":
         if grading.plan.asks and terminal_credit(questions, scores) is None:
@@ -269,7 +269,7 @@ def _not_rerun(grading: Grading, group: RolloutGroup) -> list[tuple[int, int]]:
         members = [
             member
             for member, rollout in enumerate(group.rollouts)
-            if rollout.heard(place) is not None
+            if rollout.trace_of(place) is not None
         ]
         if place not in rerun and members and _questions(grading, group, place)[1].due:
             spare.append((place, draws.choice(members)))
@@ -305,7 +305,10 @@ async def _local_comparison(grading: Grading, group: RolloutGroup, local: LocalR
     if grading.plan.anchor_in_group:
         anchor = group.rollouts[local.member]
         runs.append(
-            (anchor.heard(local.session), anchor.calls_of(group.episode.sessions[local.session].id))
+            (
+                anchor.trace_of(local.session),
+                anchor.calls_of(group.episode.sessions[local.session].id),
+            )
         )
 
     async def further(count: int) -> list[GradedRun]:

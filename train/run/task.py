@@ -75,7 +75,7 @@ class TrainingTask(TrainingWorld):
 
     @property
     def truth_of(self) -> TruthOf | None:
-        """What holds after the last session of an episode; None where nobody knows."""
+        """The state after the last session of an episode; None where nobody knows."""
         if not isinstance(self.env, Synthetic):
             return None
         env, known = self.env, dict[tuple[str, int], Truth]()

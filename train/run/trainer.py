@@ -113,8 +113,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
             )
         self.args: LoGoGRPOConfig
         # TRL's loss multiplies by the ratio of trainer and sampler where it thinks of vLLM.
-        self.use_vllm = args.corrects_sampler
-        self.beta = args.beta
+        self.use_vllm, self.beta = args.corrects_sampler, args.beta
         self.adapters = dict(adapters or {})
         """The adapter of each role; empty when all share the parameters."""
         self._adapter_names = sorted(set(self.adapters.values()))

@@ -43,7 +43,7 @@ _LONG: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do with a statement."""
+    """A decision about a statement."""
 
     op: str
     """`add`, `skip`, `same`, `update` or `delete`."""

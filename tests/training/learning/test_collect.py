@@ -137,7 +137,7 @@ def test_a_failing_run_is_recorded_and_its_siblings_go_on() -> None:
         agent=brief_agent(), policy=policy, plan=replace(PLAN, local_probability=0.0)
     )
     broken, *others = _collect(collector, episodes=1)[0].rollouts
-    heard = [broken.heard(place) is not None for place in range(4)]
+    heard = [broken.trace_of(place) is not None for place in range(4)]
     assert heard.count(False) == 1, "an overflow costs its session and nothing more"
     (failed,) = broken.trajectory.traces[heard.index(False)].report.failed_chunks
     assert "the prompt is too long" in (failed.failure or "")

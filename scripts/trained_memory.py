@@ -45,6 +45,7 @@ from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.designs.working.mem_act import DESIGN, EditAction
 from memagent.testing import FunctionModel
 from train.rollouts.acting import ActedRun, ActingExperience
+from train.rollouts.grading import CreditPlan
 from train.run.config import LoGoGRPOConfig
 from train.run.trainer import LoGoGRPOTrainer
 from train.sampling.policy import PolicyModel
@@ -162,7 +163,7 @@ def trainer_of(
                 tasks=tasks,
                 player=lambda _: TopicPlayer(window=WINDOW),
                 seed=options["seed"],
-                control=options["control"],
+                plan=CreditPlan(control=options["control"]),
             )
         )
         return made[0]

@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from qdrant_client import models
 
 from memagent.core.answers import Filter, Hit
 from memagent.core.errors import (
@@ -51,6 +50,11 @@ from memagent.protocols import IndexRow, Vector
 from memagent.search.scoring import Scored, cosine_hits, ordered
 from memagent.state.validation import LISTED, TRUST, allowed_values, filter_keys, matches
 from memagent.vectors.projection import Applied, Proposal, row_check
+
+try:
+    from qdrant_client import models
+except ImportError as exc:
+    raise MissingExtra("qdrant", needed_for="the Qdrant index") from exc
 
 if TYPE_CHECKING:
     from qdrant_client import AsyncQdrantClient

@@ -376,7 +376,9 @@ class Guard:
             return reason
         new = op.text if isinstance(op, Update) else told.stated
         fact = told.facts[0] if told.facts else None
-        backed = self.pair(item, new, fact) if self.pair is not None and not linked else None
+        # A text that keeps every word of the old one takes nothing away.
+        sure = linked or frozenset(tokenize(item.text)) <= frozenset(tokenize(new))
+        backed = self.pair(item, new, fact) if self.pair is not None and not sure else None
         if backed is False:
             return f"nothing says that it takes the place of {item.id}"
         if ended and not backed and _share(item, told) < ENDED_BACKED:

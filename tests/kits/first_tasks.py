@@ -29,7 +29,7 @@ class Task(NamedTuple):
 
 
 TASKS = (
-    Task("try it without a key, with a model and in the terminal", "README.md", "Sixty seconds"),
+    Task("try it without a key", "README.md", "Sixty seconds without a key"),
     Task("get a cited answer, and an honest no", "docs/quickstart.md", "Remember and ask"),
     Task("change a memory, look back, undo", "docs/quickstart.md", "Change, look back, undo"),
     Task("correct a memory by hand", "docs/how-to.md", "Correct a memory in the terminal"),

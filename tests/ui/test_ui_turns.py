@@ -20,6 +20,7 @@ from memagent.pages.journal_words import refusal_words
 from memagent.testing.models import FunctionModel
 
 FACT = "Ana has a cat called Bolt"
+CHANGED = "Ana has a black cat called Bolt"
 WHY = "It is about Ana and new"
 TURNS = (
     ("Ana", "I adopted a cat, Bolt."),
@@ -40,11 +41,7 @@ def reply(request: ModelRequest) -> str:
         if "Bolt is black" in shown and "[mem_" in shown:
             known = shown.partition("[mem_")[2].split()[0].rstrip("]")
             return json.dumps(
-                {
-                    "ops": [
-                        {"op": "UPDATE", "id": f"mem_{known}", "text": "Bolt is black", "fact": 0}
-                    ]
-                }
+                {"ops": [{"op": "UPDATE", "id": f"mem_{known}", "text": CHANGED, "fact": 0}]}
             )
         return json.dumps(
             {

@@ -36,6 +36,7 @@ def browser() -> Iterator[Any]:
         yield found
 
 
+@pytest.mark.filterwarnings("ignore:The .* attribute with value:UserWarning")  # FastAPI's own
 def test_the_packaged_page_is_the_one_of_this_api(served: Served) -> None:
     page = API_PAGE.read_text(encoding="utf-8")
     assert page == api_page(create_app().openapi()), "write it anew: python scripts/api_page.py"

@@ -102,6 +102,8 @@ sys.addaudithook(_guard)
 
 # Without torch, as in the environment of `make test`, the tests of training cannot even be read.
 collect_ignore = [] if find_spec("torch") else ["training", "evaluation/test_evaluate_synthetic.py"]
+if find_spec("mkdocs") is None:
+    collect_ignore += ["docs/test_documentation_site.py"]
 _STARTERS = frozenset({"asyncio.subprocess", "multiprocessing", "subprocess"})
 _starting: dict[object, bool] = {}
 
@@ -157,7 +159,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "postgres": "postgres" in item.fixturenames
             or any(isinstance(value, str) and value == "postgres" for value in parameters),
             "browser": parts[0] == "ui",
-            "torch": parts[0] == "training" or hasattr(item.module, "torch"),
+            "torch": parts[0] == "training"
+            or hasattr(item.module, "torch")
+            or item.module.__name__ == "test_documentation_site",  # mkdocs comes with the rest
             "process": any(starts_processes(part) for part in parts_of(item)),
         }
         for name, needed in needs.items():

@@ -48,7 +48,7 @@ POLARITIES: Final[tuple[Polarity, ...]] = ("+", "-")
 RELATIONS: Final[tuple[Relation, ...]] = ("replaces", "ends", "adds", "same", "unrelated")
 MATCHES: Final[tuple[Match, ...]] = ("answers", "speaks", "no")
 
-WEIGHTS_FILE: Final = Path(__file__).parent / "data" / "reader.npz"
+WEIGHTS_FILE: Final = Path(__file__).parent / "data" / "reader.npz.zlib"
 LIGHT: Final = 64
 """Units of each projection of the light heads."""
 EXTRAS: Final = 4

@@ -1,6 +1,6 @@
 """Fit the reader and write its weights, or measure weights on data that no fit reads.
 
-OMP_NUM_THREADS=1 python -m train.reader fit                # the shipped weights again
+OMP_NUM_THREADS=1 python -m train.reader fit                # from the published encoder
 OMP_NUM_THREADS=1 python -m train.reader fit --seed 1 --out /tmp/other.npz
 OMP_NUM_THREADS=1 python -m train.reader measure --locomo ../shared/data/locomo
 """
@@ -16,18 +16,21 @@ from time import perf_counter
 
 import torch
 
-from memagent.language.network import Network
+from memagent.language.network import Network, Tokenizer
 from memagent.language.reader import WEIGHTS_FILE, Reader, Thresholds, open_reader
 from train.reader import measure
 from train.reader.examples import Talk, read_talks
-from train.reader.fit import FitPlan, fit
-from train.reader.network import file_arrays, pretrained, save_network
+from train.reader.fit import FitPlan, fit, inputs
+from train.reader.network import ReaderNetwork, file_arrays, load_network, pretrained, save_network
 
 DATA = Path(__file__).parents[2] / "environments" / "dialogues" / "data"
 DEVELOPMENT = (26, 30, 43)
 LEAST_CHANGE = 0.9
 """Least probability of a change. Below it, changes in LoCoMo's development conversations
 are more than three in 1,000 turns."""
+
+_SHOWN_OF = 16
+"""One of so many talks shows the encoder's matrices what they are given; see `quantise`."""
 
 
 def main() -> None:
@@ -36,6 +39,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     fitting = commands.add_parser("fit", help="fit and write a file of weights")
     fitting.add_argument("--out", type=Path, default=WEIGHTS_FILE)
+    fitting.add_argument("--start", type=Path, help="weights to begin with, not the published")
     fitting.add_argument("--seed", type=int, default=FitPlan.seed)
     fitting.add_argument("--passes", type=int, default=FitPlan.passes)
     fitting.add_argument("--rate", type=float, default=FitPlan.rate)
@@ -50,8 +54,10 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.command == "fit":
+        torch.manual_seed(options.seed)
         plan = FitPlan(seed=options.seed, passes=options.passes, rate=options.rate)
-        fit_file(options.data, options.out, plan)
+        network = load_network(options.start) if options.start else pretrained()
+        fit_file(network, options.data, options.out, plan)
     else:
         reader = open_reader(options.weights)
         report(reader, read_talks(options.data, options.part), lines=options.lines)
@@ -59,14 +65,14 @@ def main() -> None:
             report_chat(reader, options.locomo, options.conversations)
 
 
-def fit_file(data: Sequence[Path], out: Path, plan: FitPlan) -> None:
+def fit_file(network: ReaderNetwork, data: Sequence[Path], out: Path, plan: FitPlan) -> None:
     """Fit on the open batches, set the thresholds on the choice part, write the file."""
     began = perf_counter()
-    torch.manual_seed(plan.seed)
-    network = fit(pretrained(), read_talks(data, "fit"), plan, _say)
-    untuned = Reader(Network(file_arrays(network)), Thresholds())
-    thresholds = choose(untuned, read_talks(data, "choice"))
-    save_network(out, network, thresholds)
+    talks = read_talks(data, "fit")
+    fit(network, talks, plan, _say)
+    arrays = file_arrays(network, inputs(talks[::_SHOWN_OF], Tokenizer(network.vocabulary)))
+    thresholds = choose(Reader(Network(arrays), Thresholds()), read_talks(data, "choice"))
+    save_network(out, arrays, thresholds)
     _say(f"{thresholds}, {open_reader(out).network.digest}, {perf_counter() - began:.0f} s")
 
 

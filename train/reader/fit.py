@@ -211,8 +211,7 @@ class _Fit:
         """Return the loss of each head over one batch of talks."""
         talks = [_named(talk, rng) for talk in talks]
         turns = [turn for talk in talks for turn in talk.turns]
-        questions = [question for talk in talks for question in talk.questions]
-        texts = [turn.said.text for turn in turns] + [question.text for question in questions]
+        texts = [turn.said.text for turn in turns]
         beyond = len(texts)
         texts += [said.text for pair in mined for said in (pair.old, pair.new)]
         states, pooled, vectors = self.encode(
@@ -229,8 +228,8 @@ class _Fit:
         if formed:
             losses["light"], light = self._light_loss(formed, vectors)
             losses["pair"] = self._pair_loss(_to_read(formed, light, rng), rng)
-        if questions:
-            losses |= self._match_losses(talks, vectors, rng)
+        if any(talk.questions for talk in talks):
+            losses |= self._match_losses(talks, rng)
         return losses
 
     def _turn_losses(
@@ -304,33 +303,22 @@ class _Fit:
         loss = functional.cross_entropy(logits.float(), relations, reduction="none")
         return loss * weights[relations]
 
-    def _match_losses(
-        self, talks: Sequence[Talk], vectors: Tensor, rng: random.Random
-    ) -> dict[str, Tensor]:
+    def _match_losses(self, talks: Sequence[Talk], rng: random.Random) -> dict[str, Tensor]:
         turns = [(talk, turn) for talk in talks for turn in talk.turns]
-        starts = {id(talk): sum(len(t.turns) for t in talks[:n]) for n, talk in enumerate(talks)}
         cases: list[tuple[Question, Statement, int, tuple[int, int] | None]] = []
-        light: list[tuple[int, int, int]] = []
-        asked = len(turns)
         for talk in talks:
             for question in talk.questions:
                 for place, match in enumerate(question.matches):
-                    light.append((asked, starts[id(talk)] + place, match))
                     if match != _NO or rng.random() < 0.5:
                         said = talk.turns[place].said
                         cases.append((question, said, match, question.spans[place]))
                 foreign = [n for n, (other, _) in enumerate(turns) if other is not talk]
-                strange = rng.sample(foreign, min(8, len(foreign)))
-                light += [(asked, place, _NO) for place in strange]
-                cases += [(question, turns[place][1].said, _NO, None) for place in strange[:1]]
-                asked += 1
-        index = torch.tensor(light)
-        logits = self.network.light_match(vectors[index[:, 0]], vectors[index[:, 1]])
-        losses = {"light match": 0.5 * _entropy(logits.float(), index[:, 2])}
+                strange = rng.sample(foreign, min(1, len(foreign)))
+                cases += [(question, turns[place][1].said, _NO, None) for place in strange]
         shown = [(self.pieces(q.text), self.pieces(pair_text(said))) for q, said, _, _ in cases]
         states, pooled, _ = self.encode([self.tokenizer.joined(*both) for both in shown])
         classes = torch.tensor([match for _, _, match, _ in cases])
-        losses["match"] = 0.5 * _entropy(self.network.match(pooled).float(), classes)
+        losses = {"match": 0.5 * _entropy(self.network.match(pooled).float(), classes)}
         spans = [
             (own, both[1], _shifted(span, said), len(both[0].cut(PAIR_PIECES).rows) + 2)
             for own, both, (_, said, _, span) in zip(states, shown, cases, strict=True)
@@ -374,6 +362,18 @@ class _Fit:
             best = shares.topk(min(_DECEPTIVE, len(pairs))).indices.tolist()
             mined.append(pairs[rng.choice(best)][1])
         return mined
+
+
+def inputs(talks: Sequence[Talk], tokenizer: Tokenizer) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield texts as the encoder is given them: turns alone, after the one before, when asked."""
+    for talk in talks:
+        texts = [tokenizer.pieces(pair_text(turn.said)) for turn in talk.turns]
+        for turn, text, before in zip(talk.turns, texts, [None, *texts], strict=False):
+            yield tokenizer.alone(tokenizer.pieces(turn.said.text))
+            if before is not None and not talk.is_chat:
+                yield tokenizer.joined(before, text)
+        for question in talk.questions:
+            yield tokenizer.joined(tokenizer.pieces(question.text), texts[0])
 
 
 def strangers(there: Talk, old: Turn, here: Talk, new: Turn, rng: random.Random) -> Pair | None:

@@ -5,10 +5,11 @@ Names and shapes are those of the file; a matrix is (out, in), as torch keeps it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memagent.embed.local_models import packaged_minilm
-from memagent.language.network import ATTENTION_HEADS, SCALE, quantise
+from memagent.language.network import ATTENTION_HEADS, SCALE, read_arrays
 from memagent.language.reader import (
     EXTRAS,
     LIGHT,
@@ -35,6 +36,8 @@ TURN_CLASSES = (2, len(SUBJECTS), len(TIMES), len(POLARITIES))
 """Classes of the turn head's four parts: states something, subject, time, polarity."""
 _COMMON = 24_000
 """Rows of the published vocabulary, which is ordered by frequency, that hold common words."""
+_STEPS = {"words.": 0.64, "layers.": 0.13}
+"""Steps of int8 in units of a row's root mean square, by part; .05 elsewhere."""
 _NORM_EPSILON = 1e-12
 _HIDDEN = 128
 
@@ -123,9 +126,6 @@ class ReaderNetwork(nn.Module):
         self.near = nn.Linear(width, LIGHT)
         self.light = TwoLayers(4 * LIGHT + EXTRAS, len(RELATIONS))
         self.pair = TwoLayers(2 * width + EXTRAS, len(RELATIONS))
-        self.asked = nn.Linear(width, LIGHT)
-        self.told = nn.Linear(width, LIGHT)
-        self.lightmatch = TwoLayers(2 * LIGHT, len(MATCHES))
         self.match = TwoLayers(2 * width, len(MATCHES))
         self.answer = nn.Linear(width, 2)
 
@@ -147,12 +147,6 @@ class ReaderNetwork(nn.Module):
         first, second = self.near(old), self.near(new)
         parts = [self.old(old), self.new(new), first * second, (first - second).abs(), extras]
         return self.light(torch.cat(parts, dim=1))
-
-    def light_match(self, question: Tensor, statement: Tensor) -> Tensor:
-        """Return the light head's logits (N, matches) for vectors (N, D)."""
-        root = question.shape[1] ** 0.5
-        first, second = self.asked(question * root), self.told(statement * root)
-        return self.lightmatch(torch.cat([first * second, (first - second).abs()], dim=1))
 
 
 def pretrained(**sizes: int) -> ReaderNetwork:
@@ -189,33 +183,88 @@ def pretrained(**sizes: int) -> ReaderNetwork:
     return network
 
 
-def file_arrays(network: ReaderNetwork) -> dict[str, NDArray[np.generic]]:
-    """Return the arrays of the network's file: matrices of the encoder in int8."""
+def quantise(
+    matrix: NDArray[np.floating], step: float, moments: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+    """Return a matrix (out, in) as int8 and the scales (out,) of its rows.
+
+    A scale is `step` times the root mean square of its row. Given the second moments
+    (in, in) of what the matrix is multiplied by, the columns that follow make up for the
+    rounding of each column (GPTQ, arXiv:2210.17323).
+    """
+    rest = matrix.astype(np.float64)
+    scales = np.maximum(step * np.sqrt(np.mean(rest**2, axis=1)), np.abs(rest).max(axis=1) / 120)
+    scales = np.maximum(scales, 1e-6).astype(np.float16)
+    wide = scales.astype(np.float64)
+    if moments is None:
+        return np.rint(rest / wide[:, None]).astype(np.int8), scales
+    size = len(moments)
+    damped = moments + np.eye(size) * 0.01 * np.trace(moments) / size
+    spread = np.linalg.cholesky(np.linalg.inv(damped)).T
+    codes = np.zeros(rest.shape, np.int8)
+    for column in range(size):
+        codes[:, column] = np.clip(np.rint(rest[:, column] / wide), -127, 127)
+        fault = (rest[:, column] - codes[:, column] * wide) / spread[column, column]
+        rest[:, column + 1 :] -= np.outer(fault, spread[column, column + 1 :])
+    return codes, scales
+
+
+def input_moments(
+    network: ReaderNetwork, texts: Iterable[tuple[list[int], list[int]]]
+) -> dict[str, NDArray[np.float64]]:
+    """Return the second moments (in, in) of what each matrix of the encoder is given."""
+    sums: dict[str, Tensor] = {}
+
+    def watch(name: str, inputs: Tensor) -> None:
+        rows = inputs.reshape(-1, inputs.shape[-1]).double()
+        sums[name] = sums.get(name, 0) + rows.T @ rows
+
+    hooks = [
+        module.register_forward_pre_hook(lambda _, inputs, name=name: watch(name, inputs[0]))
+        for name, module in network.named_modules()
+        if name.startswith("layers.") and isinstance(module, nn.Linear)
+    ]
+    with torch.no_grad():
+        for text in texts:
+            network(text_batch([text]))
+    for hook in hooks:
+        hook.remove()
+    return {f"{name}.weight": total.numpy() for name, total in sums.items()}
+
+
+def file_arrays(
+    network: ReaderNetwork, texts: Iterable[tuple[list[int], list[int]]] = ()
+) -> dict[str, NDArray[np.generic]]:
+    """Return the arrays of the network's file; `texts` show what the encoder's matrices get."""
     arrays: dict[str, NDArray[np.generic]] = {
         "vocabulary": np.frombuffer("\n".join(network.vocabulary).encode("utf-8"), np.uint8)
     }
+    moments = input_moments(network, texts)
     for name, value in network.state_dict().items():
-        array = value.detach().numpy()
-        own = _file_name(name)
-        if array.ndim == 2 and name.startswith(("layers.", "words.")):
-            arrays[own], arrays[own + SCALE] = quantise(array)
+        array, own = value.detach().numpy(), _file_name(name)
+        if array.ndim == 2:
+            step = next((step for start, step in _STEPS.items() if name.startswith(start)), 0.05)
+            arrays[own], arrays[own + SCALE] = quantise(array, step, moments.get(name))
         else:
-            arrays[own] = array.astype(np.float16 if array.ndim == 2 else np.float32)
+            arrays[own] = array.astype(np.float16)
     return arrays
 
 
-def save_network(path: Path, network: ReaderNetwork, thresholds: Thresholds) -> None:
-    """Write the network's file; equal networks give equal bytes."""
+def save_network(
+    path: Path, arrays: dict[str, NDArray[np.generic]], thresholds: Thresholds
+) -> None:
+    """Write the file of a network's arrays; equal arrays give equal bytes."""
     bars = (thresholds.states, thresholds.light, thresholds.change, thresholds.proposals)
-    arrays: dict[str, Any] = {**file_arrays(network), "thresholds": np.array(bars, np.float32)}
-    with path.open("wb") as stream:  # numpy dates each entry 1980
-        np.savez_compressed(stream, **arrays)
+    buffer = io.BytesIO()  # numpy dates each entry 1980
+    np.savez(buffer, allow_pickle=False, **arrays, thresholds=np.array(bars, np.float32))
+    # matches of three bytes, which the other strategies take, cost more than their letters
+    coder = zlib.compressobj(9, zlib.DEFLATED, 15, 9, zlib.Z_HUFFMAN_ONLY)
+    path.write_bytes(coder.compress(buffer.getvalue()) + coder.flush())
 
 
 def load_network(path: Path) -> ReaderNetwork:
     """Return the network of a file, with the numbers that inference sees."""
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    arrays = read_arrays(path)
     vocabulary = arrays["vocabulary"].tobytes().decode("utf-8").split("\n")
     layers = sum(name.endswith(".qkv.bias") for name in arrays)
     network = ReaderNetwork(vocabulary, width=arrays["words"].shape[1], layers=layers)

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib
 import logging
 import random
 import time
@@ -300,14 +299,7 @@ class QdrantIndex:
         scope: Scope | None = None,
         patience: Patience | None = None,
     ) -> QdrantIndex:
-        """Open the index on a server, over the one client that an event loop has for it.
-
-        Raises `MissingExtra` without qdrant-client.
-        """
-        try:
-            importlib.import_module("qdrant_client")
-        except ImportError as exc:
-            raise MissingExtra("qdrant", needed_for="the Qdrant index") from exc
+        """Open the index on a server, over the one client that an event loop has for it."""
         patience = patience or Patience()
         return cls(
             lambda: _shared_client(url, api_key, patience.timeout_s),

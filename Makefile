@@ -1,7 +1,8 @@
 # Each target sets up what it needs in .venv and is quick the second time. A bare machine needs Python 3.11 or newer with pip, and make.
 #   make demo         a guided run on the light core: no model, no key, no network once installed
 #   make test         the tests of one process: no torch, browser or database server; about five minutes on two cores
-#   make test-all     every test: also processes that are killed, PostgreSQL, Chromium, npm clients, training
+#   make test-all     every test: `make test` and then `make test-rest`
+#   make test-rest    what `make test` leaves out: processes that are killed, PostgreSQL, Chromium, npm clients, training
 #   make test-fast    the unit tier, about a minute
 #   make coverage     branch coverage of the kernel and of the rest
 #   make format       ruff's formatter and its safe fixes
@@ -24,7 +25,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # A worker that has nothing left takes tests from the other; dealt out in chunks, one worker ends minutes before.
 PYTEST_ARGS ?= -n 2 --dist worksteal
-# What `make test` leaves to `make test-all`.
+# What `make test` leaves to `make test-rest`.
 HEAVY := process or postgres or browser or torch
 BENCHMARKS ?= $(filter-out benchmarks/measured.py benchmarks/peers.py benchmarks/tokens.py,$(sort $(wildcard benchmarks/*.py)))
 
@@ -36,7 +37,7 @@ INSTALL := $(BIN)/python -m pip install --progress-bar off -c constraints.txt
 NODE_MODULES := clients/typescript/node_modules/.package-lock.json
 METADATA := pyproject.toml constraints.txt
 
-.PHONY: demo test test-all test-fast coverage format test-full test-frameworks test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints lock sbom audit
+.PHONY: demo test test-all test-rest test-fast coverage format test-full test-frameworks test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints lock sbom audit
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -45,7 +46,10 @@ demo: $(VENV)/.core
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not ($(HEAVY)) and not full" $(PYTEST_ARGS)
 
-test-all: test $(VENV)/.dev $(NODE_MODULES)
+test-all: test
+	$(MAKE) test-rest
+
+test-rest: $(VENV)/.dev $(NODE_MODULES)
 	$(BIN)/python -m pytest -m "($(HEAVY)) and not full" $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.test

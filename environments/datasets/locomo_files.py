@@ -199,5 +199,5 @@ class _Reader:
         return tuple(name for name in ids if name in self.known), tuple(lost)
 
 
-FORMAT = FileFormat(field="conversation", accepted=ACCEPTED, read=iter_locomo)
+FORMAT = FileFormat(fields=("conversation",), accepted=ACCEPTED, read=iter_locomo)
 """What `memagent ingest` and `iter_conversations` find as the format `locomo`."""

@@ -152,5 +152,5 @@ def _date(value: str, what: str, warnings: list[str]) -> datetime | None:
         return None
 
 
-FORMAT = FileFormat(field="haystack_sessions", accepted=ACCEPTED, read=iter_longmemeval)
+FORMAT = FileFormat(fields=("haystack_sessions",), accepted=ACCEPTED, read=iter_longmemeval)
 """What `memagent ingest` and `iter_conversations` find as the format `longmemeval`."""

@@ -5,19 +5,9 @@ document. Progress, notes and errors go to standard error. Exit codes: 0 done, 1
 2 wrong usage, 130 interrupted. Importing this module loads only typer and rich; each
 command imports what costs time (pydantic, numpy, the store) itself.
 
-A table without lines, laid out for terminals of any width.
-
-Rich lays tables out as well, but asks every cell several times for its width, which
-took a third of `memagent list`. Here a cell is measured once, and only what does not
-fit is wrapped. Columns that may wrap give way first, the widest one before the others.
-
-Text for a terminal: the console, tables, lines and the progress bar.
-
 Stored text is data, never markup: it is shown through `Text`, with control characters,
 terminal escapes and bidirectional overrides spelled out. So no stored text can colour,
 move or hide what the terminal shows.
-
-Commands whose options are the fields of records.
 
 Typer reads one parameter per option. A command with many options takes a frozen
 dataclass instead: each field, annotated with `typer.Option` or `typer.Argument`, is one
@@ -54,14 +44,12 @@ from collections.abc import (
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from functools import partial
-from itertools import repeat, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, TypeVar, cast
 
 import typer
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.segment import Segment
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -70,79 +58,6 @@ from memagent.core.errors import InputError, MemAgentError
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-
-_GAP = 2
-"""Blanks between columns."""
-_Line = tuple[Sequence[Segment], int]
-"""A line of a cell: its segments, and the terminal cells that they fill."""
-
-
-class Columns:
-    """A header and rows of cells, to be printed by a rich console."""
-
-    def __init__(
-        self,
-        columns: Sequence[str],
-        rows: Iterable[Sequence[Text]],
-        *,
-        fixed: Collection[str] = (),
-        header: bool = True,
-    ) -> None:
-        """Take the names of the columns, the cells, and the columns that never wrap."""
-        names = [[Text(name, "bold") for name in columns]] if header else []
-        self._wraps = [name not in fixed for name in columns]
-        self._rows = [*names, *(list(row) for row in rows)]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = self._widths(options.max_width)
-        for row in self._rows:
-            cells = [
-                _lines(cell, width, console, wrap=wraps)
-                for cell, width, wraps in zip(row, widths, self._wraps, strict=True)
-            ]
-            for parts in zip_longest(*cells, fillvalue=((), 0)):
-                yield from _joined(parts, widths)
-
-    def _widths(self, most: int) -> list[int]:
-        """Return the width of each column, without the gaps."""
-        widths = [
-            max(max(map(cell_len, cell.plain.split("\n")), default=0) for cell in column)
-            for column in zip(*self._rows, strict=True)
-        ]
-        most -= _GAP * (len(widths) - 1)
-        for wraps in (self._wraps, [True] * len(widths)):
-            may_shrink = [place for place, wrapped in enumerate(wraps) if wrapped]
-            for _ in range(max(0, sum(widths) - most)):
-                widest = max(may_shrink, key=lambda place: (widths[place], place), default=None)
-                if widest is None or widths[widest] <= 1:
-                    break
-                widths[widest] -= 1
-        return widths
-
-
-def _lines(cell: Text, width: int, console: Console, *, wrap: bool) -> list[_Line]:
-    """Return the lines of a cell that is at most so wide."""
-    if "\n" not in cell.plain and not cell.spans and (size := cell_len(cell.plain)) <= width:
-        style = console.get_style(cell.style) if cell.style else None
-        return [([Segment(cell.plain, style)], size)]
-    if wrap:
-        lines = cell.wrap(console, width, overflow="fold")
-    else:
-        lines = cell.split(allow_blank=True)
-        for line in lines:
-            line.truncate(width, overflow="ellipsis")
-    return [(list(line.render(console)), line.cell_len) for line in lines]
-
-
-def _joined(parts: Sequence[_Line], widths: Sequence[int]) -> Iterator[Segment]:
-    """Yield the segments of one printed line."""
-    gaps = (*repeat(_GAP, len(widths) - 1), 0)
-    for (segments, size), width, gap in zip(parts, widths, gaps, strict=True):
-        yield from segments
-        if gap:
-            yield Segment(" " * (width - size + gap))
-    yield Segment.line()
 
 
 _PIPE_COLUMNS = 160
@@ -190,11 +105,22 @@ def line(*parts: str | tuple[str, str]) -> Text:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, fixed: Collection[str] = ()
-) -> Columns:
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    fixed: Collection[str] = (),
+    header: bool = True,
+) -> Table:
     """Return a table without lines; columns in `fixed` are never wrapped."""
-    cells = ([plain(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    return Columns(columns, cells, fixed=fixed)
+    grid = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=header, header_style="bold"
+    )
+    for name in columns:
+        kept = name in fixed
+        grid.add_column(name, no_wrap=kept, overflow="ellipsis" if kept else "fold")
+    for row in rows:
+        grid.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in row))
+    return grid
 
 
 def day(moment: datetime | None) -> str:
@@ -208,7 +134,7 @@ def day(moment: datetime | None) -> str:
 def pairs(values: Mapping[str, object], *, title: str = "") -> RenderableType:
     """Show names and values, one a line, below an optional title."""
     cells = ((Text(name, "dim"), plain(str(value))) for name, value in values.items())
-    rows = Columns(("name", "value"), cells, fixed=("name",), header=False)
+    rows = table(("name", "value"), cells, fixed=("name",), header=False)
     return Group(plain(title, "bold"), rows) if title else rows
 
 

@@ -16,17 +16,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from memagent.core.records import as_utc
 from memagent.readers.files import (
     TRUST_OF_ROLE,
     Conversation,
     Utterance,
     bad_input,
-    build_session,
     faults_of,
+    gather,
     json_records,
     lines_of,
     list_in,
+    moment_in,
     object_in,
     parse_line,
     text_in,
@@ -151,7 +151,7 @@ def read_telegram(path: Path) -> Conversation:
                     if message.get("type") != "message":
                         continue
                     seconds = text_in(message.get("date_unixtime"))
-                    at = _moment(float(seconds) if seconds.isdecimal() else message.get("date"))
+                    at = moment_in(float(seconds) if seconds.isdecimal() else message.get("date"))
                     parts = message.get("text")
                     text = (
                         parts if isinstance(parts, str) else "".join(map(_telegram, list_in(parts)))
@@ -180,7 +180,7 @@ def read_signal(path: Path) -> Conversation:
             if not line.strip():
                 continue
             message = parse_line(path, number, line, accepted=ACCEPTED["signal"])
-            at, gone = _moment(message.get("date")), message.get("deleted") or message.get("call")
+            at, gone = moment_in(message.get("date")), message.get("deleted") or message.get("call")
             yield (
                 _day(at),
                 Utterance(
@@ -214,7 +214,7 @@ def read_chatgpt(path: Path) -> Conversation:
                 if content.get("content_type") not in ("text", "multimodal_text"):
                     continue
                 parts = [part for part in list_in(content.get("parts")) if isinstance(part, str)]
-                at = _moment(message.get("create_time") or talk.get("create_time"))
+                at = moment_in(message.get("create_time") or talk.get("create_time"))
                 yield session, _of_role(line, role, "\n".join(parts), at)
 
     return _conversation(path, said(), [], "chatgpt")
@@ -245,7 +245,7 @@ def read_claude(path: Path) -> Conversation:
                 parts = map(object_in, list_in(message.get("content")))
                 texts = [text_in(part.get("text")) for part in parts if part.get("type") == "text"]
                 text = "\n".join(texts) or text_in(message.get("text"))
-                at = _moment(message.get("created_at") or talk.get("created_at"))
+                at = moment_in(message.get("created_at") or talk.get("created_at"))
                 yield session, _of_role(line, role, text, at)
 
     return _conversation(path, said(), [], "claude")
@@ -259,37 +259,13 @@ def _of_role(line: int, role: str, text: str, at: datetime | None) -> Utterance:
 def _conversation(
     path: Path, said: Iterable[Said], warnings: list[str], format: str
 ) -> Conversation:
-    accepted, wordless = ACCEPTED[format], 0
-    sessions: dict[str, list[Utterance]] = {}
-    for name, utterance in said:
-        if utterance.text:
-            sessions.setdefault(name, []).append(utterance)
-        else:
-            wordless += 1
-    if wordless:
-        warnings.append(f"{wordless} messages without words are left out")
-    if not sessions:
-        raise bad_input(path, "", "there is no message with words", accepted)
-    built = [
-        build_session(
-            path, name, next((one.at for one in turns if one.at), None), turns, accepted=accepted
-        )
-        for name, turns in sessions.items()
-    ]
-    built.sort(key=lambda session: session.at or datetime.min.replace(tzinfo=UTC))
-    with faults_of(path, "", accepted):
-        return Conversation(id=path.stem, sessions=tuple(built), warnings=tuple(warnings))
+    """Build the conversation of an export, its sessions in the order of their dates."""
+    read = gather(path, said, warnings, accepted=ACCEPTED[format])
+    ordered = sorted(
+        read.sessions, key=lambda session: session.at or datetime.min.replace(tzinfo=UTC)
+    )
+    return read.model_copy(update={"sessions": tuple(ordered)})
 
 
 def _day(at: datetime | None) -> str:
     return f"{at:%Y-%m-%d}" if at else "undated"
-
-
-def _moment(value: object) -> datetime | None:
-    """Return the moment of seconds since 1970 or of an ISO date; None for anything else."""
-    try:
-        if isinstance(value, int | float):
-            return datetime.fromtimestamp(value, tz=UTC)
-        return as_utc(datetime.fromisoformat(text_in(value)))
-    except (ValueError, OverflowError, OSError):
-        return None

@@ -1,15 +1,10 @@
-"""File reading for every format: one error wording, UTF-8 only, JSON lists by element.
+"""What every reader uses: text and JSON of a file, conversations as read, their sessions.
 
 Every failure is an `InputError` that names the file, the place in it, the fault and
-what is accepted. The surprise: a JSON list is never held as a whole: `json_records`
-keeps one element and a buffer, so that a file of gigabytes costs its largest element.
-
-A conversation as read: its sessions and, for benchmark files, gold questions.
-
-The invariant: turn ids and session ids are unique in a conversation, and evidence names
-turns that are there. Whatever a reader repaired or left out stands in `warnings`.
-
-Turns and sessions from a file: ids, trust, length limits, and a place for every fault.
+what is accepted. Whatever a reader repaired or left out stands in the warnings of the
+conversation, whose turn ids and session ids are unique and whose evidence names turns
+that are there. The surprise: a JSON list is never held as a whole: `json_records` keeps
+one element and a buffer, so that a file of gigabytes costs its largest element.
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO, Self, cast
 
@@ -37,7 +32,37 @@ from memagent.core.records import (
     Text,
     Trust,
     Turn,
+    as_utc,
 )
+
+TRUST_OF_ROLE = {
+    "user": Trust.USER,
+    "assistant": Trust.ASSISTANT,
+    "tool": Trust.TOOL,
+    "function": Trust.TOOL,
+    "system": Trust.SYSTEM,
+    "developer": Trust.SYSTEM,
+}
+"""Trust in the words of each role."""
+_CHUNK_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 12
+_BOMS = {
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+    codecs.BOM_UTF32_BE: "UTF-32",
+}
+_OS_FAULTS: dict[type[OSError], str] = {
+    FileNotFoundError: "there is no such file",
+    IsADirectoryError: "it is a folder",
+}
+_JSON_KINDS: dict[type, str] = {
+    str: "a string",
+    list: "a list",
+    type(None): "null",
+    bool: "a boolean",
+}
+_DECODER = json.JSONDecoder()
+_MILLISECONDS_FROM = 1e11
 
 
 class GoldQuestion(Record):
@@ -101,25 +126,6 @@ class Conversation(Record):
 def repeated(ids: Iterable[str]) -> list[str]:
     """Return ids that occur more than once."""
     return [name for name, count in Counter(ids).items() if count > 1]
-
-
-_CHUNK_BYTES = 1 << 20
-_HEAD_BYTES = 1 << 12
-_BOMS = {
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-    codecs.BOM_UTF32_BE: "UTF-32",
-}
-_OS_FAULTS: dict[type[OSError], str] = {
-    FileNotFoundError: "there is no such file",
-    IsADirectoryError: "it is a folder",
-}
-_JSON_KINDS: dict[type, str] = {
-    str: "a string",
-    list: "a list",
-    type(None): "null",
-    bool: "a boolean",
-}
 
 
 def bad_input(path: Path, where: str, wrong: str, accepted: str) -> InputError:
@@ -314,9 +320,6 @@ class _JsonText:
         return bool(raw)
 
 
-_DECODER = json.JSONDecoder()
-
-
 def parse_line(path: Path, number: int, line: str, *, accepted: str) -> dict[str, object]:
     """Read the JSON object on one line."""
     where = f"line {number}"
@@ -352,17 +355,6 @@ def text_in(value: object) -> str:
     return str(value) if text else ""
 
 
-TRUST_OF_ROLE = {
-    "user": Trust.USER,
-    "assistant": Trust.ASSISTANT,
-    "tool": Trust.TOOL,
-    "function": Trust.TOOL,
-    "system": Trust.SYSTEM,
-    "developer": Trust.SYSTEM,
-}
-"""Trust in the words of each role."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
     """A turn as read, before it has an id; `where` is its place in the file."""
@@ -374,6 +366,51 @@ class Utterance:
     trust: Trust = Trust.USER
     caption: str | None = None
     id: str | None = None
+
+
+def moment_in(value: object) -> datetime | None:
+    """Return the moment of ISO 8601 or of seconds (or milliseconds) since 1970, or None."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            seconds = value / 1_000 if abs(value) >= _MILLISECONDS_FROM else value
+            return datetime.fromtimestamp(seconds, tz=UTC)
+        return as_utc(datetime.fromisoformat(text_in(value).strip()))
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def gather(
+    path: Path,
+    said: Iterable[tuple[str, Utterance]],
+    warnings: list[str],
+    *,
+    accepted: str,
+    lacking: str = "words",
+) -> Conversation:
+    """Build a conversation, named by the file's stem, of utterances by their session's id.
+
+    A session is dated by its first dated utterance. An utterance with neither words nor a
+    caption is left out and counted as `lacking`. Raises `InputError` when none is left.
+    """
+    by_session: dict[str, list[Utterance]] = {}
+    empty = 0
+    for session_id, utterance in said:
+        if utterance.text.strip() or utterance.caption:
+            by_session.setdefault(session_id, []).append(utterance)
+        else:
+            empty += 1
+    if empty:
+        warnings.append(f"{empty} messages without {lacking} are left out")
+    if not by_session:
+        raise bad_input(path, "", f"there is no message with {lacking}", accepted)
+    sessions = [
+        build_session(
+            path, name, next((said.at for said in turns if said.at), None), turns, accepted=accepted
+        )
+        for name, turns in by_session.items()
+    ]
+    with faults_of(path, "", accepted):
+        return Conversation(id=path.stem, sessions=tuple(sessions), warnings=tuple(warnings))
 
 
 def build_session(

@@ -2,19 +2,20 @@
 
 Detection looks at the content, never at the name: a field of the first JSON object tells
 the JSON formats apart, the first line those of text. Messages, plain text and the
-exports of five programs are built in; a distribution adds a `FileFormat` under the
-entry-point group `memagent.readers`, as this one does for LoCoMo and LongMemEval.
+exports of five programs are built in and are tried first; a distribution adds a
+`FileFormat` under the entry-point group `memagent.readers`, as this one does for LoCoMo
+and LongMemEval. A plug-in is imported only for a file that no built-in format fits, for
+its name, and for the list of formats in an error.
 
-Chat messages as OpenAI-style APIs write them: one JSON object a line, or a JSON list.
+Messages are written as OpenAI-style APIs write them, one JSON object a line or a JSON
+list: `{"role", "content", "name"?, "created_at" or "timestamp"?, "session_id"?}`.
+Content is a string or a list of parts, whose texts are joined. Trust follows the role.
+Messages with one `session_id` are one session; without it each UTC day is a session
+named by its date, and an undated message stays with the one before it. A message
+without any text, such as a bare tool call, is left out and counted, so that turn
+numbers `{session_id}:{n}` count what was kept.
 
-A message is `{"role", "content", "name"?, "created_at" or "timestamp"?,
-"session_id"?}`; content is a string or a list of parts, whose texts are joined. Trust
-follows the role. Messages with one `session_id` are one session; without it each UTC
-day is a session named by its date, and an undated message stays with the one before it.
-The surprise: a message without any text, such as a bare tool call, is left out and
-counted, so that turn numbers `{session_id}:{n}` count what was kept.
-
-Conversations in dated plain text, the format people can write by hand.
+Plain text is what people can write by hand:
 
     # 8 May 2023, 1:56 pm          a heading begins a session
     Ana Silva: Hi!                 a turn: a name of one to four words, a colon, a space
@@ -33,14 +34,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final, cast
 
 from memagent.core.errors import InputError
-from memagent.core.records import Granularity, Session, Trust, as_utc
+from memagent.core.records import Granularity, Session, Trust
 from memagent.plugins import available, load
 from memagent.readers import exports
 from memagent.readers.files import (
@@ -50,10 +52,12 @@ from memagent.readers.files import (
     bad_input,
     build_session,
     faults_of,
+    gather,
     head_of,
     json_records,
     lines_of,
     list_in,
+    moment_in,
     object_in,
     parse_line,
     text_in,
@@ -65,8 +69,41 @@ ACCEPTED_MESSAGES = (
 )
 FIRST_SESSION = "session_1"
 """Session of messages that bear neither a session id nor a date and follow none."""
-_MILLISECONDS_FROM = 1e11
 _TEXT_PARTS = {"text", "input_text", "output_text"}
+ACCEPTED_TEXT = (
+    "lines 'Speaker: text' under date headings such as '# 8 May 2023, 1:56 pm', "
+    "or '[2023-05-08 13:56] Speaker: text'; or an export of WhatsApp, Telegram, Signal, "
+    "ChatGPT or Claude"
+)
+_HEADING = re.compile(
+    r"#{1,6}\s+(?P<hash>.+)|(?:-{3,}|={3,})\s*(?P<rule>[^-=\s].*?)\s*(?:-{3,}|={3,})?"
+    r"|\[(?P<date>[^\]]*\d{4}[^\]]*)\]"
+)
+_RULE = re.compile(r"[-=*_]{3,}")
+_TURN = re.compile(
+    r"(?:\[(?P<at>[^\]]*\d{4}[^\]]*)\]\s*)?"
+    r"(?P<speaker>[^\W\d_](?:[\w.'’()&-]| (?=\S)){0,59}?)\s?:(?:\s+(?P<text>.*)|$)"
+)
+_PLAIN_TEXT = re.compile(f"{_HEADING.pattern}|{_TURN.pattern}")
+_TRUST = {"assistant": Trust.ASSISTANT, "tool": Trust.TOOL}
+"""Speakers trusted less than a person; no name in a text file earns more."""
+_DATED = {Granularity.DAY, Granularity.HOUR, Granularity.MINUTE}
+_LONE_SPEAKER_FROM = 20
+_JSON_START = re.compile(r"\s*(?:\{|\[\s*(?:[{\]]|\Z))")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFormat:
+    """A format of files that hold conversations."""
+
+    accepted: str
+    """What a file must hold, in words, for errors."""
+    read: Callable[[Path], Iterator[Conversation]]
+    """Yield the conversations of a file one by one."""
+    fields: tuple[str, ...] = ()
+    """Fields of the first JSON object; a file of this format alone has one of them."""
+    begins: re.Pattern[str] | None = None
+    """What the first line of a text file looks like, for a format of text."""
 
 
 def read_messages(path: str | Path) -> Conversation:
@@ -76,27 +113,16 @@ def read_messages(path: str | Path) -> Conversation:
     """
     file = Path(path)
     warnings: list[str] = []
-    by_session: dict[str, list[Utterance]] = {}
-    current = FIRST_SESSION
-    empty = 0
-    for line, message in _messages(file):
-        said = _utterance(file, line, message, warnings)
-        session_id = text_in(message.get("session_id"))
-        current = session_id or (f"{said.at:%Y-%m-%d}" if said.at else current)
-        if said.text.strip() or said.caption:
-            by_session.setdefault(current, []).append(said)
-        else:
-            empty += 1
-    if empty:
-        warnings.append(f"{empty} messages without text are left out")
-    if not by_session:
-        raise bad_input(file, "", "there is no message with text", ACCEPTED_MESSAGES)
-    sessions: list[Session] = []
-    for name, utterances in by_session.items():
-        at = next((said.at for said in utterances if said.at), None)
-        sessions.append(build_session(file, name, at, utterances, accepted=ACCEPTED_MESSAGES))
-    with faults_of(file, "", ACCEPTED_MESSAGES):
-        return Conversation(id=file.stem, sessions=tuple(sessions), warnings=tuple(warnings))
+
+    def said() -> Iterator[tuple[str, Utterance]]:
+        current = FIRST_SESSION
+        for line, message in _messages(file):
+            utterance = _utterance(file, line, message, warnings)
+            day = f"{utterance.at:%Y-%m-%d}" if utterance.at else current
+            current = text_in(message.get("session_id")) or day
+            yield current, utterance
+
+    return gather(file, said(), warnings, accepted=ACCEPTED_MESSAGES, lacking="text")
 
 
 def _messages(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
@@ -128,11 +154,14 @@ def _utterance(path: Path, line: int, message: dict[str, object], warnings: list
             path, where, "'content' is neither a string nor a list of parts", ACCEPTED_MESSAGES
         )
     stamp = message.get("created_at", message.get("timestamp"))
+    at = moment_in(stamp)
+    if at is None and stamp is not None:
+        warnings.append(f"{where}: {text_in(stamp)!r} is no date; the message stays undated")
     return Utterance(
         where=where,
         speaker=text_in(message.get("name")) or role,
         text=text,
-        at=_moment(stamp, line, warnings),
+        at=at,
         trust=TRUST_OF_ROLE[role],
         caption=caption,
     )
@@ -154,40 +183,6 @@ def _parts(line: int, parts: list[object], warnings: list[str]) -> tuple[str, st
         else:
             warnings.append(f"line {line}: a part of type {kind!r} has no text and is left out")
     return "\n".join(texts), "; ".join(captions) or None
-
-
-def _moment(value: object, line: int, warnings: list[str]) -> datetime | None:
-    """Read a UTC moment from ISO 8601 or from seconds (or milliseconds) since 1970."""
-    if value is None:
-        return None
-    try:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            seconds = value / 1_000 if abs(value) >= _MILLISECONDS_FROM else value
-            return datetime.fromtimestamp(seconds, tz=UTC)
-        return as_utc(datetime.fromisoformat(text_in(value).strip()))
-    except (ValueError, OverflowError, OSError):
-        warnings.append(f"line {line}: {text_in(value)!r} is no date; the message stays undated")
-        return None
-
-
-ACCEPTED_TEXT = (
-    "lines 'Speaker: text' under date headings such as '# 8 May 2023, 1:56 pm', "
-    "or '[2023-05-08 13:56] Speaker: text'; or an export of WhatsApp, Telegram, Signal, "
-    "ChatGPT or Claude"
-)
-_HEADING = re.compile(
-    r"#{1,6}\s+(?P<hash>.+)|(?:-{3,}|={3,})\s*(?P<rule>[^-=\s].*?)\s*(?:-{3,}|={3,})?"
-    r"|\[(?P<date>[^\]]*\d{4}[^\]]*)\]"
-)
-_RULE = re.compile(r"[-=*_]{3,}")
-_TURN = re.compile(
-    r"(?:\[(?P<at>[^\]]*\d{4}[^\]]*)\]\s*)?"
-    r"(?P<speaker>[^\W\d_](?:[\w.'’()&-]| (?=\S)){0,59}?)\s?:(?:\s+(?P<text>.*)|$)"
-)
-_TRUST = {"assistant": Trust.ASSISTANT, "tool": Trust.TOOL}
-"""Speakers trusted less than a person; no name in a text file earns more."""
-_DATED = {Granularity.DAY, Granularity.HOUR, Granularity.MINUTE}
-_LONE_SPEAKER_FROM = 20
 
 
 @dataclass(slots=True)
@@ -247,7 +242,7 @@ def _gather(path: Path, lines: list[tuple[int, str]], warnings: list[str]) -> li
             turn = _Turn(
                 number,
                 match["speaker"],
-                _plain_text_moment(match["at"], number, warnings),
+                _moment(match["at"], number, warnings),
                 [match["text"] or ""],
             )
             last = parts[-1]
@@ -327,7 +322,7 @@ def _read_date(text: str) -> datetime | None:
     return next((span.start for span in spans if span.granularity in _DATED), None)
 
 
-def _plain_text_moment(text: str | None, number: int, warnings: list[str]) -> datetime | None:
+def _moment(text: str | None, number: int, warnings: list[str]) -> datetime | None:
     if text is None:
         return None
     at = _read_date(text)
@@ -349,64 +344,35 @@ def _warn_of_lone_speakers(parts: list[_Part], warnings: list[str]) -> None:
     ]
 
 
-_JSON_START = re.compile(r"\s*(?:\{|\[\s*(?:[{\]]|\Z))")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileFormat:
-    """A format of files that hold conversations."""
-
-    field: str
-    """The field of the first JSON object that only this format has; "" for text. Several
-    such fields are parted by `|`.
-    """
-    accepted: str
-    """What a file must hold, in words, for errors."""
-    read: Callable[[Path], Iterator[Conversation]]
-    """Yield the conversations of a file one by one."""
-    begins: re.Pattern[str] | None = None
-    """What the first line of a text file looks like, for a format of text."""
-
-
-_MESSAGES: Final = FileFormat(
-    field="role",
-    accepted=ACCEPTED_MESSAGES,
-    read=lambda file: iter((read_messages(file),)),
-)
-_TEXT: Final = FileFormat(
-    field="",
-    accepted=ACCEPTED_TEXT,
-    read=lambda file: iter((read_plain_text(file),)),
-)
-
-
-def _export(
-    name: str,
+def _one(
+    accepted: str,
     read: Callable[[Path], Conversation],
-    field: str = "",
+    *fields: str,
     begins: re.Pattern[str] | None = None,
 ) -> FileFormat:
+    """Make the format of files that hold one conversation each."""
     return FileFormat(
-        field=field,
-        accepted=exports.ACCEPTED[name],
-        read=lambda file: iter((read(file),)),
-        begins=begins,
+        accepted=accepted, read=lambda file: iter((read(file),)), fields=fields, begins=begins
     )
 
 
-_EXPORTS: Final = {
-    "whatsapp": _export("whatsapp", exports.read_whatsapp, begins=exports.WHATSAPP_LINE),
-    "telegram": _export("telegram", exports.read_telegram, "messages|chats"),
-    "signal": _export("signal", exports.read_signal, "sender"),
-    "chatgpt": _export("chatgpt", exports.read_chatgpt, "mapping"),
-    "claude": _export("claude", exports.read_claude, "chat_messages"),
+_BUILT_IN: Final = {
+    "whatsapp": _one(
+        exports.ACCEPTED["whatsapp"], exports.read_whatsapp, begins=exports.WHATSAPP_LINE
+    ),
+    "telegram": _one(exports.ACCEPTED["telegram"], exports.read_telegram, "messages", "chats"),
+    "signal": _one(exports.ACCEPTED["signal"], exports.read_signal, "sender"),
+    "chatgpt": _one(exports.ACCEPTED["chatgpt"], exports.read_chatgpt, "mapping"),
+    "claude": _one(exports.ACCEPTED["claude"], exports.read_claude, "chat_messages"),
+    "messages": _one(ACCEPTED_MESSAGES, read_messages, "role"),
+    "text": _one(ACCEPTED_TEXT, read_plain_text, begins=_PLAIN_TEXT),
 }
 
 
 def formats() -> dict[str, FileFormat]:
-    """Return the formats that can be read, by name; plain text is the last."""
+    """Import the formats of plug-ins and return all by name; plain text is the last."""
     added = {name: cast("FileFormat", load("readers", name)) for name in available("readers")}
-    return {**added, **_EXPORTS, "messages": _MESSAGES, "text": _TEXT}
+    return {**added, **_BUILT_IN}
 
 
 def read_conversation(path: str | Path, format: str = "auto") -> Conversation:
@@ -430,8 +396,8 @@ def read_conversation(path: str | Path, format: str = "auto") -> Conversation:
 def iter_conversations(path: str | Path, format: str = "auto") -> Iterator[Conversation]:
     """Read all conversations of a file one by one; at least one, or an `InputError`."""
     file = Path(path)
-    known = formats()
     chosen = detect_format(file) if format == "auto" else format
+    known = _BUILT_IN if chosen in _BUILT_IN else formats()
     if chosen not in known:
         raise InputError(
             f"unknown format {format!r} for {file}. Accepted: auto, {', '.join(known)}"
@@ -445,20 +411,24 @@ def detect_format(path: str | Path) -> str:
     Raises `InputError` for JSON of no known kind and for a file that is no text.
     """
     file = Path(path)
-    known = formats()
+    with suppress(InputError):  # raised again below, with the formats of plug-ins in its text
+        if name := _detected(file, _BUILT_IN):
+            return name
+    return _detected(file, formats()) or "text"
+
+
+def _detected(file: Path, known: Mapping[str, FileFormat]) -> str:
+    """Return the first format that fits a file, or "" for text that none fits."""
     accepted = "; ".join(f"{name}: {format.accepted}" for name, format in known.items())
     head = head_of(file, accepted=accepted)
     if not _JSON_START.match(head):
         first = head.lstrip().partition("\n")[0].rstrip("\r")
-        texts = (
-            name for name, format in known.items() if format.begins and format.begins.match(first)
-        )
-        return next(texts, "text")
+        texts = (name for name, each in known.items() if each.begins and each.begins.match(first))
+        return next(texts, "")
     _, keys = next(json_records(file, accepted=accepted))
     for name, format in known.items():
-        if keys.keys() & set(format.field.split("|")):
+        if not keys.keys().isdisjoint(format.fields):
             return name
-    fields = ", ".join(repr(format.field) for format in known.values() if format.field)
-    raise bad_input(
-        file, "", f"the JSON is of no known kind: its first object has none of {fields}", accepted
-    )
+    fields = ", ".join(repr(field) for format in known.values() for field in format.fields)
+    wrong = f"the JSON is of no known kind: its first object has none of {fields}"
+    raise bad_input(file, "", wrong, accepted)

@@ -1,6 +1,7 @@
 """A vector index in Qdrant: one collection for all users, kept apart by tenant.
 
-The tenant stands in every point and every filter.
+Filters are made in one place (`Points.within`), which puts the tenant first; the tenant
+stands in every point as well. Import this module late: it loads `qdrant_client`.
 
 Qdrant proposes, exactly and not by its approximate graph (none is built), and the index
 decides: it checks that candidates are rows of this scope that pass the filter, and
@@ -12,29 +13,24 @@ another shape) is tried within a bounded time, a wrong request fails at once. No
 repeats what the server answered, since Qdrant quotes the request, which holds words. The
 surprise: beside its items a scope has one point that is no item, the mark, which tells
 what journal sequence the rows are level with (see `projection`).
-
-Points of Qdrant: items of one scope as points, points as items, and filters.
-
-Filters are made in one place (`Points.within`), which puts the tenant first. Import this
-module late: it loads `qdrant_client`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib
 import logging
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from httpx import TransportError
 
 from memagent.core.answers import Filter, Hit
 from memagent.core.errors import (
@@ -52,14 +48,19 @@ from memagent.state.validation import LISTED, TRUST, allowed_values, filter_keys
 from memagent.vectors.projection import Applied, Proposal, row_check
 
 try:
-    from qdrant_client import models
+    from qdrant_client import AsyncQdrantClient, models
+    from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
+    from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 except ImportError as exc:
     raise MissingExtra("qdrant", needed_for="the Qdrant index") from exc
 
-if TYPE_CHECKING:
-    from qdrant_client import AsyncQdrantClient
-
-
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_Clients = dict[tuple[str, str | None, float], AsyncQdrantClient]
+_CLIENTS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
+_MARGIN: Final = 16
+_MOST: Final = 16_384
+_PAGE: Final = 1_000
 _BATCH: Final = 256
 # Of JSON in one request; a server as it is installed refuses more than 32 MB.
 _BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -74,12 +75,6 @@ INDEXED: Final[dict[str, Any]] = {
     **dict.fromkeys(("said", "valid_start", "valid_end"), models.PayloadSchemaType.FLOAT),
 }
 """The payload fields that a collection indexes, with their schemas."""
-
-
-def collection_of(dim: int) -> models.VectorParams:
-    """Return the vectors of a collection of this width: exact search, no graph."""
-    hnsw = models.HnswConfigDiff(m=0)
-    return models.VectorParams(size=dim, distance=models.Distance.DOT, hnsw_config=hnsw)
 
 
 class Points:
@@ -106,11 +101,13 @@ class Points:
 
     def mark_in(self, points: Sequence[Any]) -> Applied | None:
         """Read the mark, if it is among the points."""
-        for point in points:
-            payload: dict[str, Any] = point.payload or {}
-            if payload.get("tenant") == self.tenant and payload.get("row") == "mark":
-                return Applied(int(payload["seq"]), int(payload["count"]), str(payload["digest"]))
-        return None
+        payloads: Iterable[dict[str, Any]] = (point.payload or {} for point in points)
+        marks = (
+            Applied(int(payload["seq"]), int(payload["count"]), str(payload["digest"]))
+            for payload in payloads
+            if (payload.get("tenant"), payload.get("row")) == (self.tenant, "mark")
+        )
+        return next(marks, None)
 
     def batches(self, rows: Sequence[IndexRow], seq: int) -> Generator[list[models.PointStruct]]:
         """Make the points of rows, in batches that a server accepts."""
@@ -162,26 +159,6 @@ class Points:
             raise ValueError("a vector of another width")
         return item, float((row * vector.astype(np.float64)).sum())
 
-    def nearest(
-        self, vector: Vector, *, limit: int, where: Filter | None
-    ) -> list[models.QueryRequest]:
-        """Make the two requests of a search: for the nearest rows, and for the mark."""
-        rows = models.QueryRequest(
-            query=vector.tolist(),
-            filter=self.within(*_conditions(where)),
-            params=models.SearchParams(exact=True),
-            limit=limit,
-            with_payload=True,
-            with_vector=True,
-        )
-        mark = models.QueryRequest(filter=self.within(row="mark"), limit=1, with_payload=True)
-        return [rows, mark]
-
-    def among(self, ids: Sequence[str], up_to: int | None) -> models.Filter:
-        """Select items by id that were written at or before a sequence."""
-        points = models.HasIdCondition(has_id=[self.id_of(item_id) for item_id in ids])
-        return self.within(points, up_to=up_to)
-
     def within(
         self,
         *conditions: models.Condition,
@@ -192,16 +169,14 @@ class Points:
 
         `up_to` leaves out what was written after that sequence.
         """
-        must: list[models.Condition] = [_equals("tenant", self.tenant)]
-        if row is not None:
-            must.append(_equals("row", row))
+        keys = {"tenant": self.tenant} | ({} if row is None else {"row": row})
+        must: list[models.Condition] = [
+            models.FieldCondition(key=key, match=models.MatchValue(value=value))
+            for key, value in keys.items()
+        ]
         if up_to is not None:
             must.append(models.FieldCondition(key="seq", range=models.Range(lte=float(up_to))))
         return models.Filter(must=[*must, *conditions])
-
-
-def _equals(name: str, value: str) -> models.FieldCondition:
-    return models.FieldCondition(key=name, match=models.MatchValue(value=value))
 
 
 def _conditions(where: Filter | None) -> list[models.FieldCondition]:
@@ -237,15 +212,6 @@ def _bounds(span: TimeSpan) -> tuple[float, float]:
     )
 
 
-T = TypeVar("T")
-_log = logging.getLogger(__name__)
-_MARGIN: Final = 16
-_MOST: Final = 16_384
-_PAGE: Final = 1_000
-_Clients = dict[tuple[str, str | None, float], "AsyncQdrantClient"]
-_CLIENTS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients] = WeakKeyDictionary()
-
-
 class CollectionGone(StoreUnavailable):
     """The collection that was there is not there any more; the next write makes it anew."""
 
@@ -261,7 +227,6 @@ class Patience:
     """Of all tries with the pauses between them; a server that asks for more has failed."""
     first_pause_s: float = 0.1
     """Of which half is left to chance; it doubles with every try."""
-    longest_pause_s: float = 2.0
 
 
 class QdrantIndex:
@@ -300,14 +265,7 @@ class QdrantIndex:
         scope: Scope | None = None,
         patience: Patience | None = None,
     ) -> QdrantIndex:
-        """Open the index on a server, over the one client that an event loop has for it.
-
-        Raises `MissingExtra` without qdrant-client.
-        """
-        try:
-            importlib.import_module("qdrant_client")
-        except ImportError as exc:
-            raise MissingExtra("qdrant", needed_for="the Qdrant index") from exc
+        """Open the index on a server, over the one client that an event loop has for it."""
         patience = patience or Patience()
         return cls(
             lambda: _shared_client(url, api_key, patience.timeout_s),
@@ -394,8 +352,18 @@ class QdrantIndex:
         limit = k + _MARGIN
 
         async def query(client: AsyncQdrantClient) -> tuple[list[Any], Applied | None]:
-            requests = self._points.nearest(vector, limit=limit, where=where)
-            near, marks = await client.query_batch_points(self._name, requests=requests)
+            nearest = models.QueryRequest(
+                query=vector.tolist(),
+                filter=self._points.within(*_conditions(where)),
+                params=models.SearchParams(exact=True),
+                limit=limit,
+                with_payload=True,
+                with_vector=True,
+            )
+            mark = models.QueryRequest(
+                filter=self._points.within(row="mark"), limit=1, with_payload=True
+            )
+            near, marks = await client.query_batch_points(self._name, requests=[nearest, mark])
             rows = [self._points.scored(point, vector, where) for point in near.points]
             return rows, self._points.mark_in(marks.points)
 
@@ -447,8 +415,9 @@ class QdrantIndex:
         if not ids or not await self._exists():
             return
         for start in range(0, len(ids), _PAGE):
-            page = self._points.among(ids[start : start + _PAGE], up_to=seq)
-            await self._delete("removing rows", page)
+            page = [self._points.id_of(item_id) for item_id in ids[start : start + _PAGE]]
+            points = models.HasIdCondition(has_id=page)
+            await self._delete("removing rows", self._points.within(points, up_to=seq))
 
     async def _delete(self, doing: str, points: Any) -> None:
         await self._ask(doing, lambda client: client.delete(self._name, points, wait=True))
@@ -478,14 +447,17 @@ class QdrantIndex:
         if self._prepared:
             return self._dim
 
-        async def create(client: AsyncQdrantClient) -> None:
-            if not await client.collection_exists(self._name):
-                vectors = collection_of(self._dim or dim)
-                await client.create_collection(self._name, vectors_config=vectors)
-
         if not await self._exists():
+            vectors = models.VectorParams(
+                size=self._dim or dim,
+                distance=models.Distance.DOT,
+                hnsw_config=models.HnswConfigDiff(m=0),  # search is exact and needs no graph
+            )
             try:
-                await self._ask("making the collection", create)
+                await self._ask(
+                    "making the collection",
+                    lambda client: client.create_collection(self._name, vectors_config=vectors),
+                )
             except StoreError:
                 if not await self._exists():  # unless another process was first
                     raise
@@ -506,85 +478,57 @@ class QdrantIndex:
         Raises `StoreUnavailable` (retryable), `ConfigError` for a refused key,
         `StoreError` for a request that the server finds wrong.
         """
-        try:
-            return await _patiently(lambda: call(self._client()), doing, self._patience)
-        except _Final as exc:
-            self._ready = self._prepared = False
-            raise exc.error from exc.__cause__
-
-
-class _Final(Exception):
-    """A fault that no further try can mend."""
-
-    def __init__(self, error: MemAgentError) -> None:
-        self.error = error
-
-
-async def _patiently(call: Callable[[], Awaitable[T]], doing: str, patience: Patience) -> T:
-    """Return the result of `call`; raise `_Final` or `StoreUnavailable` when patience ends."""
-    began, pause_s = time.monotonic(), patience.first_pause_s
-    for tried in range(1, patience.tries + 1):
-        left_s = patience.total_s - (time.monotonic() - began)
-        try:
-            async with asyncio.timeout(max(min(patience.timeout_s, left_s), 0.001)):
-                return await call()
-        except MemAgentError:
-            raise
-        except Exception as exc:
-            fault = _fault(exc)
-            if fault.final is not None:
-                raise _Final(fault.final(f"Qdrant, {doing}: {fault.reason}")) from exc
-            rest_s = fault.wait_s
-            if rest_s is None:
-                rest_s = min(pause_s, patience.longest_pause_s) * random.uniform(0.5, 1.0)
-            if tried == patience.tries or rest_s >= began + patience.total_s - time.monotonic():
-                asks = f"; it asks to wait {fault.wait_s:g} s" if fault.wait_s else ""
-                tries = f"{tried} {'try' if tried == 1 else 'tries'}"
-                raise StoreUnavailable(f"Qdrant, {doing}: {fault.reason} ({tries}){asks}") from exc
+        patience, began = self._patience, time.monotonic()
+        pause_s, tried = patience.first_pause_s, 0
+        while True:
+            left_s = began + patience.total_s - time.monotonic()
+            try:
+                async with asyncio.timeout(max(min(patience.timeout_s, left_s), 0.001)):
+                    return await call(self._client())
+            except MemAgentError:
+                raise
+            except Exception as exc:
+                error, reason, wait_s = _fault(exc)
+                if error is not StoreUnavailable:
+                    self._ready = self._prepared = False
+                    raise error(f"Qdrant, {doing}: {reason}") from exc
+                tried += 1
+                rest_s = pause_s * random.uniform(0.5, 1.0) if wait_s is None else wait_s
+                if tried == patience.tries or rest_s >= began + patience.total_s - time.monotonic():
+                    tries = f"{tried} {'try' if tried == 1 else 'tries'}"
+                    asks = f"; it asks to wait {wait_s:g} s" if wait_s else ""
+                    raise StoreUnavailable(f"Qdrant, {doing}: {reason} ({tries}){asks}") from exc
             await asyncio.sleep(rest_s)
             pause_s *= 2
-    raise AssertionError("the last try returns or raises")
 
 
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    reason: str
-    wait_s: float | None = None
-    """Seconds that the server asked to wait."""
-    final: type[MemAgentError] | None = None
-    """The error of a fault that another try does not mend."""
+def _fault(exc: Exception) -> tuple[type[MemAgentError], str, float | None]:
+    """Return the error of a fault, its reason, and the seconds that the server asks to wait.
 
-
-def _fault(exc: Exception) -> _Fault:
-    from httpx import TransportError
-    from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
-    from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
-
+    Another try may mend what is `StoreUnavailable`, and nothing else.
+    """
     match exc:
         case ResourceExhaustedResponse():
-            return _Fault("it asks for fewer requests (429)", float(exc.retry_after_s))
-        case UnexpectedResponse():
-            return _status_fault(exc.status_code or 0, exc.headers.get("Retry-After"))
+            reason, wait_s = "it asks for fewer requests (429)", float(exc.retry_after_s)
+            return StoreUnavailable, reason, wait_s
+        case UnexpectedResponse(status_code=404):
+            return CollectionGone, "the collection is gone", None
+        case UnexpectedResponse(status_code=401 | 403 as status):
+            key = "set index.api_key to one that may write"
+            return ConfigError, f"the key was refused ({status}); {key}", None
+        case UnexpectedResponse(status_code=status):
+            status, asked = status or 0, exc.headers.get("Retry-After") or ""
+            if status in (408, 429) or status >= 500:
+                wait_s = float(asked) if asked.isdigit() else None
+                return StoreUnavailable, f"status {status}", wait_s
+            return StoreError, f"the request was refused with status {status}", None
         case TimeoutError():
-            return _Fault("no answer in time")
-        case ResponseHandlingException() if isinstance(exc.source, TransportError):
-            return _Fault(f"no connection, or a lost one ({type(exc.source).__name__})")
+            return StoreUnavailable, "no answer in time", None
+        case ResponseHandlingException(source=TransportError() as source):
+            lost = f"no connection, or a lost one ({type(source).__name__})"
+            return StoreUnavailable, lost, None
         case _:
-            return _Fault(f"an answer of another shape ({type(exc).__name__})")
-
-
-def _status_fault(status: int, retry_after: str | None) -> _Fault:
-    wait_s = float(retry_after) if retry_after is not None and retry_after.isdigit() else None
-    if status == 404:
-        return _Fault("the collection is gone", final=CollectionGone)
-    if status in (401, 403):
-        return _Fault(
-            f"the key was refused ({status}); set index.api_key to one that may write",
-            final=ConfigError,
-        )
-    if status in (408, 429) or status >= 500:
-        return _Fault(f"status {status}", wait_s)
-    return _Fault(f"the request was refused with status {status}", final=StoreError)
+            return StoreUnavailable, f"an answer of another shape ({type(exc).__name__})", None
 
 
 def _shared_client(url: str, api_key: str | None, timeout_s: float) -> AsyncQdrantClient:
@@ -592,8 +536,6 @@ def _shared_client(url: str, api_key: str | None, timeout_s: float) -> AsyncQdra
 
     All users of a process share its connections.
     """
-    from qdrant_client import AsyncQdrantClient
-
     clients = _CLIENTS.setdefault(asyncio.get_running_loop(), {})
     key = (url, api_key, timeout_s)
     if key not in clients:

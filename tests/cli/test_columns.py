@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from memagent.cli.frame import Columns
+from memagent.cli.frame import table
 
 ROWS = [
     (Text("mem_1"), Text("short"), Text("a few words that have to be wrapped at 40 columns")),
@@ -20,7 +20,7 @@ ROWS = [
 def printed(width: int) -> list[str]:
     """Return the lines of the table on a terminal of that width."""
     screen = Console(file=io.StringIO(), width=width)
-    screen.print(Columns(("id", "speaker", "text"), ROWS, fixed=("id",)))
+    screen.print(table(("id", "speaker", "text"), ROWS, fixed=("id",)))
     file = screen.file
     assert isinstance(file, io.StringIO)
     return file.getvalue().splitlines()

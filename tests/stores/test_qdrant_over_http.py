@@ -51,7 +51,7 @@ from memagent.vectors.projection import Applied, IndexProjection, row_check
 from memagent.vectors.qdrant_index import Patience, QdrantIndex
 
 SERVER_URL = os.environ.get("MEMAGENT_TEST_QDRANT_URL")
-HASTY = Patience(tries=3, timeout_s=5.0, total_s=30.0, first_pause_s=0.005, longest_pause_s=0.01)
+HASTY = Patience(tries=3, timeout_s=5.0, total_s=30.0, first_pause_s=0.005)
 """Hasty to try again; a busy machine may still take its time to answer."""
 ANA, BO = Scope(user_id="ana"), Scope(user_id="bo")
 DIRECT = SourceRef(actor="user")

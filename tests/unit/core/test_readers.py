@@ -541,6 +541,21 @@ def test_readers_load_no_vendor() -> None:
     )
 
 
+def test_files_of_built_in_formats_are_read_without_importing_a_plug_in(tmp_path: Path) -> None:
+    (tmp_path / "talk.txt").write_text("Ana: Hi\nBen: Hello\n", encoding="utf-8")
+    (tmp_path / "talk.jsonl").write_text('{"role": "user", "content": "Hi"}\n', encoding="utf-8")
+    (tmp_path / "locomo.json").write_text('[{"conversation": {}}]', encoding="utf-8")
+    code = """
+import sys
+from memagent.readers import detect_format
+for name in ("talk.txt", "talk.jsonl", "locomo.json"):
+    print(detect_format(name), "environments" in sys.modules)
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.split() == ["text", "False", "messages", "False", "locomo", "True"]
+
+
 # --- the example conversation ----------------------------------------------------------------------------------------
 
 

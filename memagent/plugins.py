@@ -4,17 +4,21 @@ A plug-in is a Python object that some installed distribution declares under an
 entry-point group `memagent.<group>`, or any object named outright as
 `package.module:attribute`. `load` imports it and hands it over unchanged; whoever asked
 checks that it fits, and the shipped `check_*` kits prove that it behaves. Nothing
-registers itself on import and nothing is cached: the installed metadata is the only
-table. The one surprise: an editable install keeps the table it was installed with, so a
-plug-in added later is unknown until the distribution is installed again.
+registers itself on import: the installed metadata is the only table, read again once a
+folder of the import path has changed. The one surprise: an editable install keeps the
+table it was installed with, so a plug-in added later is unknown until the distribution
+is installed again.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from operator import attrgetter
 from typing import Literal, get_args
 
@@ -82,7 +86,21 @@ def _declared(group: str) -> list[EntryPoint]:
         raise ConfigError(
             f"no plug-in group {group!r}{_maybe(group, GROUPS)}; the groups are {', '.join(GROUPS)}"
         )
-    return list(entry_points(group=f"memagent.{group}"))
+    return list(_points(f"memagent.{group}", tuple(map(_changed_ns, sys.path))))
+
+
+@lru_cache(maxsize=2 * len(GROUPS))
+def _points(group: str, changed: tuple[tuple[str, int], ...]) -> EntryPoints:  # noqa: ARG001  # the key
+    """Return what is declared in a group: reading the metadata takes milliseconds."""
+    return entry_points(group=group)
+
+
+def _changed_ns(folder: str) -> tuple[str, int]:
+    """Return a folder of the import path, and when something was put into it or removed."""
+    try:
+        return folder, os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return folder, 0
 
 
 def _import(path: str, *, label: str, remedy: str) -> object:

@@ -21,7 +21,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -41,13 +41,8 @@ _MAGIC: Final = b"memagent ckpt\r\n\x1a"
 _HEADER: Final = struct.Struct("<16sIQQ32s")
 _HEADER_BYTES: Final = 128
 _ALIGN: Final = 64
-_PIECE: Final = 1 << 18
+_PIECE: Final = 1 << 19
 """Bytes that are written or read at once."""
-_MEMORY: Final[Mapping[str, int]] = (
-    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE}
-    if hasattr(mmap, "MAP_POPULATE")
-    else {}
-)
 _MOST_MANIFEST_BYTES: Final = 16 << 20
 
 
@@ -201,7 +196,7 @@ class CheckpointFile:
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             facts, sections = _manifest(file, size, key)
-            content = memoryview(mmap.mmap(-1, size, **_MEMORY))
+            content = _memory(size)
             for name, (start, length, expected) in sections.items():
                 check, at, end = _Check(key), start, start + length
                 file.seek(start)
@@ -227,6 +222,19 @@ class CheckpointFile:
         if len(content) % np.dtype(kind).itemsize:
             raise CheckpointUnusable(f"section {name!r} is not made of {kind} numbers")
         return np.frombuffer(content, dtype=f"<{kind}")
+
+
+def _memory(size: int) -> memoryview:
+    """Return empty memory of its own, in large pages where the system has them.
+
+    Filling that takes half the time of filling small pages.
+    """
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return memoryview(mmap.mmap(-1, size))
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
 
 
 def _manifest(

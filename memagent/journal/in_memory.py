@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Final
 
+from memagent.core.long_work import let_go
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, Erased, JournalRow, Redacted
 from memagent.journal.rows import (
@@ -101,6 +102,7 @@ class MemoryJournal:
             for row in rows:
                 if isinstance(row.entry, Erased):
                     log.erased_rows = row.seq - 1
+                    let_go(log.rows)
                     log.rows, log.responses = [], {}
                 log.rows.append(row)
             if idempotency is not None:
@@ -126,7 +128,9 @@ class MemoryJournal:
                 entry=Redacted(rewritten=pairs, reason=reason),
             )
             log.rows = [
-                old.model_copy(update={"entry": rewritten.get(old.seq, old.entry)})
+                old.model_copy(update={"entry": rewritten[old.seq]})
+                if old.seq in rewritten
+                else old
                 for old in log.rows
             ] + [row]
             log.responses = {}

@@ -41,7 +41,7 @@ P = TypeVar("P", bound=Projected)
 MOST_PAST: Final = 2
 _LARGE_PAST: Final = 256
 """Items from which on a view of the past is kept: to make it takes longer than a search."""
-_TEXTS_AT_ONCE: Final = 16
+_TEXTS_AT_ONCE: Final = 8
 """Texts that are compared in one pass over the index; a long session has hundreds."""
 _NO_ID: Final = frozenset({""})
 """A filter on ids that no item passes."""

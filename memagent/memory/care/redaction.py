@@ -372,8 +372,7 @@ async def erase_item(bank: MemoryBank, item_id: str, *, keep_turns: bool = False
     `keep_turns` leaves those, though the same may be read in them. Raises
     `MemoryNotFound`, and `StoreError` in a fork.
     """
-    state = await bank.sync()
-    if item_id not in state.items:
+    if item_id not in (await bank.sync()).items:  # kept by no name: it is freed in slices
         raise MemoryNotFound(f"no memory {item_id!r} for user {bank.scope.user_id!r}")
 
     def chosen(state: BankState, rows: Sequence[JournalRow]) -> Erasure:
@@ -387,8 +386,7 @@ async def erase_session(bank: MemoryBank, session_id: str) -> ErasureReceipt:
 
     Raises `MemoryNotFound`, and `StoreError` in a fork.
     """
-    state = await bank.sync()
-    if session_id not in state.sessions:
+    if session_id not in (await bank.sync()).sessions:
         raise MemoryNotFound(f"no session {session_id!r} for user {bank.scope.user_id!r}")
 
     def chosen(state: BankState, rows: Sequence[JournalRow]) -> Erasure:
@@ -427,6 +425,7 @@ async def _erased(
     sought = sorted(needles)[:: 1 + len(needles) // _MOST_NEEDLES]
     places, unproven = await asyncio.to_thread(searched, bank.log.journal, sought)
     left = [await aside(_still_named, await each.sync(), erasure) for each in (bank, *others)]
+    let_go(*(part for other in others for part in (other.state, other.view.index)))
     return ErasureReceipt(
         what=what,
         name_digest=hashlib.sha256(name.encode()).hexdigest(),

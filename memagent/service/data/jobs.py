@@ -191,6 +191,7 @@ class JobWork:
         async def erase(erased: Scope, memory: Memory, _: int) -> None:
             state = await memory.bank.sync()
             counts = {"items": len(state.items), "sessions": len(state.sessions)}
+            del state  # so that it is freed in slices
             needles.update(await aside(needles_of_all, memory.bank))
             await memory.reset(user_id=user_id)
             through = {"erased_through": memory.bank.state.seq}

@@ -1,7 +1,7 @@
 """Words that several rules read: months, weekdays, numbers, denials, kin.
 
 Patterns are written in lower case. English, German and Spanish stand side by side, as a
-text does not say which it is. Nothing here knows a sentence.
+text does not say which it is. Only `agrees` knows a sentence.
 """
 
 from __future__ import annotations
@@ -92,6 +92,142 @@ NEGATION: Final = re.compile(
     re.I,
 )
 """Words by which a clause denies, or ends, what it names."""
+
+# -- agreement -------------------------------------------------------------------------
+
+_YES: Final = (
+    "yes yeah yep yup yea ye exactly correct indeed absolutely definitely certainly agreed"
+    " affirmative ja jaja jawohl jo jep genau stimmt richtig korrekt absolut unbedingt sí exacto"
+    " correcto cierto efectivamente afirmativo oui"
+)
+CONSENT: Final = frozenset(
+    f"""{_YES}
+    si ok okay k sure fine alright right good great perfect lovely super works ahead totally
+    true please bet guest may can appreciate agree objections objection problem mhm uh-huh why
+    course means do done go huh like love i'm sense recht sinn gusto thing klar natürlich
+    selbstverständlich gern gerne sicher einverstanden ordnung passt alles gut bitte mach mache
+    tu nur meinetwegen aus warum fall dagegen raus perfekt freilich dafür toll darfst kannst
+    kann schon gute idee idea claro vale dale adelante supuesto acuerdo perfecto hazlo hágalo
+    bien luego mí problema seguro venga puedes puede fuera qué cómo agradezco agradecería
+    totalmente razón encantada encantado así eso buena nice cool awesome excellent wonderful
+    brilliant glad happy want deal approved granted permission confirm confirmed cheers roger
+    aye prima wunderbar logo bestätigt bestätige genehmigt erlaubt gefällt freue freuen will
+    darum wunsch gewünscht genial estupendo excelente conforme confirmo confirmado quiero pido
+    ruego encantaría gustaría deseo gusta hacemos haz""".split()
+)
+"""Words that agree to a proposal; see `COURTESY`."""
+COURTESY: Final = frozenset(
+    """
+    oh ah ach well hm hmm hmmm uh so then now on for it its it's that that's this thats is by
+    all i i'd i'll you we be my me with of the would will no not very thank thanks much get got
+    rid think just too any them are and a don't mind him her one sounds up out na ja das es du
+    den die damit ich ist wäre von mir in auf jeden ruhig mal doch dir danke sehr zu nichts kein
+    nicht ganz immer machen tun denke sie ihn bin habe hast da also aber macht makes mucho did
+    if what were völlig wird ay te wir eso lo la los el está se que de por favor con sin hay muy
+    pues bueno todo desde hacerlo y sigue dices sagst weiter say as do wie und parece mi gracias
+    creo tienes ya usted""".split()
+)
+"""Words that may stand beside those in the first clause of an agreement."""
+RETRACTION: Final = re.compile(
+    r"\b(?:forget|delete|remove|erase|discard|scrap|cancel|cancell?ed|sold|stopped|quit"
+    r"|no longer|any ?more|never ?mind|gave up|given up|got rid of|get rid of|vergiss|vergesst"
+    r"|lösch(?:e|t|en)?|entfern(?:e|t|en)?|streich(?:e|t|en)?|verwirf|verwerfe|verkauft"
+    r"|gekündigt|aufgegeben|abgesagt|olvid[aeo]|olvíd\w+|b[oó]rr(?:[aeo]|al[oa]s?)"
+    r"|elim[ií]n(?:[aeo]|al[oa]s?)|qu[ií]t(?:[aeo]|al[oa]s?)|suprim[aeo]|descart[aeo]|vendí"
+    r"|vendid[oa]|cancel[aeoé])\b",
+    re.I,
+)
+"""Words by which somebody takes back what memory holds."""
+PROPOSAL: Final = re.compile(
+    r"\b(?:drop|clear|wipe|purge|unlearn|take\b[^.?!]{1,60}?\b(?:out|off|away)|strike"
+    r"|cross\b[^.?!]{1,60}?\b(?:out|off)|throw\b[^.?!]{1,60}?\b(?:out|away)"
+    r"|let\b[^.?!]{1,60}?\bgo|leave\b[^.?!]{1,60}?\bout|stop (?:remember|keep|track|not)ing"
+    r"|history|out ?dated|out of date|obsolete|(?:delet|remov|eras|forgett|discard|dropp|clear"
+    r"|scrapp)ing|vergessen|gelöscht|entfernt|gestrichen|weg|(?:he)?raus(?:nehmen|werfen)?"
+    r"|verwerfen|verschwinden|tilgen|beseitigen|geschichte|veraltet|überholt|(?:borrar|eliminar"
+    r"|olvidar|quitar|suprimir|descartar|tachar)(?:l[oa]s?|ía)?|tach[oe]|anticuad[oa]"
+    r"|obsolet[oa]|dej[oae]r? de (?:recordar|guardar|anotar)|historia)\b",
+    re.I,
+)
+"""Words by which an assistant proposes a retraction; less sure than those above."""
+HOLD: Final = re.compile(
+    r"(?<!tiempo que )\bno\b(?! (?:problem|objection|doubt|worr|longer|more\b|need\b|hay\b"
+    r"|hace falta|l[oa]s? necesito|necesito|me hace|me importa|importa|es verdad|es cierto"
+    r"|l[oa]s? tengo|tengo|existe|vivo|trabajo))|\b(?:nope|nah|wait|hold (?:on|it)|hang on|stop"
+    r"|later|tomorrow|until|till|unless|maybe|perhaps|possibly|might|depends?|unsure|rather"
+    r"|keep(?!ing)|keeps|stay|leave|untouched|undo|actually|whatever|dare|ha ?ha\w*|funny"
+    r"|dreams|as if|let['’]?s|let me|think about|changed my mind|i ?still|is still|only (?:if"
+    r"|when)|at the moment|ask (?:me|my)|while you are at it|i heard|(?:['’]ll|will|me) see"
+    r"|talk|safe|take care|favou?rite|heb|cuíd\w*|first(?! thing)|nein|nee|nö|niemals"
+    r"|keinesfalls|keine[nm]? (?:fall|umständen)|warte\w*|moment|stopp|später|morgen|vielleicht"
+    r"|eventuell|mal sehen|überleg\w*|behalt\w*|lieber|bloß|träum\w*|witzig|noch(?! nie)|wenn"
+    r"|falls|bevor|erst|rückgängig|finger weg|darauf an|anders|wieso|prefer|möchte|and then"
+    r"|und dann|y luego|aber(?! (?:gern|ja|klar|natürlich|sicher))|espera\w*|todavía|aún"
+    r"|quizás?|tal vez|más tarde|mañana|déj[ae]\w*|guárd[ae]\w*|conserv\w*|consérv\w*|momento"
+    r"|ni (?:hablar|se|en|loc)|qué va|depende|ningun[oa]?|ningún|pensar\w*|veremos|mejor"
+    r"|deshaz\w*|hombre|gracios[oa]|opinión|sigue siendo|sigo|pero|sólo si|solo si)\b"
+    r"|\bif\b(?! you (?:like|wish|want|think so|please|don['’]?t mind)\W*$)|(?:,|\bsí) si\b"
+    r"|(?:^|[,.!;]) *(?:please |bitte |por favor )?(?:remember|halt|para|luego"
+    r"|not(?! a problem))\b|\b(?:never|nunca|jamás)\b(?=\W*(?:$|[,.!;]))|(?:^|[,.!;]"
+    r"|please) *(?:don['’]?t|do not)\b(?! (?:need|want|have|own|live|work|use|like)\b)|\b(?:may"
+    r"|should|must|can|could|would|absolutely|definitely|certainly|surely|course)(?:n['’]?t"
+    r"| ?not)\b|\bnot (?:yet|now|really|sure|so|today|at all|necessarily|ever|right now)\b"
+    r"|(?<!warum )\bnicht\b(?! (?:mehr|weiter|nötig|länger))|^\W*(?:\w+\W+){1,3}but\b"
+    r"|^\W*(?:how|what|why|who|when|where|was|wer|wann|wo)\b|\blass\b(?!.{0,80}\b(?:verschwinden|weg"
+    r"|raus)\b)|^\W*(?:can|could|would|will|kannst|könntest|würdest)\b"
+    r"|[\U0001F644\U0001F612\U0001F928\U0001F602\U0001F621]",
+    re.I,
+)
+"""Words by which a reply that seems to agree withholds its agreement, or delays it."""
+KEEPING: Final = re.compile(
+    r"(?:\b(?:do|does|did|will|would|shall|should|could|can|must|may|have|has|had|is|are"
+    r"|was)(?:n['’]?t|\s+not|\s+never)|\b(?:can|ca|wo|do)n?['’]?t|\bcannot|\bnever|\bnot"
+    r"|\bwithout|\bdid you)(?:\s+(?:ever|you|please|let|me|us|to|want|even|dare|just|yet|try"
+    r"|have|touch|or|and))*\s+(?:forget|delete|remove|erase|discard|scrap|cancel|cancell?ed"
+    r"|sold|sell|stopped|stop|quit|give up|given up|forgetting|deleting|removing|cancell?ing"
+    r"|selling|stopping|quitting)\b|\bno need to \w+\b|\bdon['’]?t you\b|\b(?:nicht(?! mehr)"
+    r"|nie|niemals)(?:,? dass)?(?: \w+){0,6}?(?: delete)? (?:lösch|vergess|vergiss|entfern"
+    r"|streich|verwerf|verkauf|delete\b)\w*|\b(?:lösch|vergiss|vergesst|entfern|streich"
+    r"|delete\b)\w*(?: \w+){0,5}? (?:nicht(?! mehr)|nie)\b|(?<!ya )\b(?:no|nunca"
+    r"|jamás)(?: \w+){0,4}?(?: delete)? (?:b[oó]rr|olv[ií]d|elim[ií]n|qu[ií]t|suprim|descart"
+    r"|delete\b)\w*(?: nunca\b| jamás\b)?|^\W*(?:no|nein|nope|nee)\b(?=.*\b(?:keep|leave|still"
+    r"|behalt\w*|lass|noch|déj\w*|guárd\w*|consérv\w*|todavía)\b)",
+    re.I,
+)
+"""A retraction that is itself denied: "don't forget my meeting"."""
+_AGREEMENT: Final = re.compile(rf"\W*{any_of(_YES)}\b", re.I)
+"""Words that say yes, whatever else their clause says."""
+_SO: Final = re.compile(
+    r"\W*(?:(?:that|you)['’]?(?:s|re) (?:right|correct|true)|please do|do (?:it|that|so)"
+    r"|go (?:ahead|for it)|(?:mach|tu) (?:das|es)|hazlo|adelante)\b",
+    re.I,
+)
+"""Words that agree to a statement, or after the first words of a reply."""
+_GLADLY: Final = re.compile(
+    r"¿?\b(?:why not|warum nicht|por qué no|cómo no)\b\??|[\U0001F44D\U0001F44C\U00002705]",
+    re.I,
+)
+_ADVERB: Final = re.compile(r"\b(?!lovely)\w{3,}(?:ly|mente)\b")
+_CLAUSE: Final = re.compile(r"[,.!;:…¡\n]+|\s[-–—]+\s")
+_WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+
+
+def agrees(reply: str, *, asked: bool) -> bool:
+    """Tell whether a reply agrees with a statement, or where it was `asked`, with a proposal."""
+    text = _GLADLY.sub(" ok ", reply)
+    if "?" in text or HOLD.search(text) or KEEPING.search(text):
+        return False
+    willing = True
+    for clause in filter(str.strip, _CLAUSE.split(text)):
+        if _AGREEMENT.match(clause) or (not (asked and willing) and _SO.match(clause)):
+            return True
+        plain = PROPOSAL.sub("do", RETRACTION.sub("do", clause.lower()))
+        words = frozenset(_WORD.findall(_ADVERB.sub("", plain)))
+        willing &= words <= CONSENT | COURTESY
+        if asked and willing and words & CONSENT:
+            return True
+    return False
+
 
 # -- kin -------------------------------------------------------------------------------
 

@@ -34,7 +34,17 @@ from typing import Final, Protocol
 
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem, TimeSpan
-from memagent.language.vocabulary import COUNTS, NEGATION
+from memagent.language.vocabulary import (
+    CONSENT,
+    COUNTS,
+    COURTESY,
+    HOLD,
+    KEEPING,
+    NEGATION,
+    PROPOSAL,
+    RETRACTION,
+    agrees,
+)
 from memagent.state.effects import tokenize
 from memagent.state.fold import folded
 
@@ -50,30 +60,12 @@ _GLUE = (
     "goes went get gets got make makes made take takes hold holds now currently recently "
     "still also previously formerly before after since until instead anymore longer new old "
     "current name named call called one two day today yesterday tomorrow"
-)
-_RETRACTION = re.compile(
-    r"\b(?:forget|delete|remove|erase|discard|scrap|cancel|cancell?ed|sold|stopped|quit"
-    r"|no longer|any ?more|never ?mind|gave up|given up|got rid of)\b",
-    re.IGNORECASE,
+    " ein eine einen einem einer namens heißt una uno llamado llamada"
 )
 _OVER = re.compile(r"\b(?:is|are|was) over\b|\bended\b|\bno more\b", re.IGNORECASE)
-_KEEPING = re.compile(
-    r"(?:\b(?:do|does|did|will|would|shall|should|could|can|must|may|have|has|had|is|are|was)"
-    r"(?:n['’]?t|\s+not|\s+never)|\b(?:can|ca|wo|do)n?['’]?t|\bcannot|\bnever|\bnot|\bwithout"
-    r"|\bdid you)"
-    r"(?:\s+(?:ever|you|please|let|me|us|to|want|even|dare|just|yet|try|have))*"
-    r"\s+(?:forget|delete|remove|erase|discard|scrap|cancel|cancell?ed|sold|sell|stopped|stop|quit"
-    r"|give up|given up|forgetting|deleting|removing|cancell?ing|selling|stopping|quitting)\b"
-    r"|\bno need to \w+\b|\bdon['’]?t you\b",
-    re.IGNORECASE,
-)
-"""A retraction that is itself denied: "don't forget my meeting"."""
-_YES = re.compile(
-    r"\W*(?:oh,? )?(?:yes|yeah|yep|yup|exactly|correct|indeed|that['’]?s (?:right|correct|true)"
-    r"|you['’]?re right|ja|genau|stimmt|richtig|sí|exacto|correcto|oui"
-    r"|please do|do (?:it|that|so))\b"
-    r"(?!,? but\b)",
-    re.IGNORECASE,
+_KEEP = r"\b(?:keep|leave|behalten|lassen|conserv\w+|guard\w+|dej\w+)\b"
+_CHOICE = re.compile(
+    rf"\b(?:or|oder|o)\b[^.?!]{{0,80}}{_KEEP}|{_KEEP}[^.?!]{{0,80}}\b(?:or|oder|o)\b", re.I
 )
 _SENTENCE = re.compile(r"(?<=[.!?;\n])\s+")
 _CAPITAL = re.compile(r"(?<=\S\s)[^\W\d_]*[A-Z]\w*")
@@ -206,10 +198,10 @@ def backs_deletion(words: Words, text: str) -> bool:
     A sentence takes it back by name, or denies all of it.
     """
     content = words.content(text)
-    sentences = [(_KEEPING.sub(" ", said), spoken) for said, spoken in words.sentences]
+    sentences = [(KEEPING.sub(" ", said), spoken) for said, spoken in words.sentences]
     named = frozenset(term for term in content - glue() if not _has_digit(term)) or content
     return any(
-        (len(named & spoken) >= RETRACTED_SHARE * len(named) and _RETRACTION.search(sentence))
+        (len(named & spoken) >= RETRACTED_SHARE * len(named) and RETRACTION.search(sentence))
         or (content <= spoken and NEGATION.search(sentence))
         for sentence, spoken in sentences
         if named & spoken
@@ -222,26 +214,55 @@ def takes_back(words: Words, text: str) -> bool:
     Less than `backs_deletion`: enough where nobody but the speaker and an assistant is read.
     """
     content = words.content(text) - glue()
+    content = (content - _SMALL) or content
     return any(
-        content & spoken and any(mark.search(said) for mark in (_RETRACTION, NEGATION, _OVER))
+        content & spoken and any(mark.search(said) for mark in (RETRACTION, NEGATION, _OVER))
         for sentence, spoken in words.sentences
-        if (said := _KEEPING.sub(" ", sentence))
+        if (said := KEEPING.sub(" ", sentence))
     )
 
 
-def questions_in(said: str) -> str:
-    """Return the questions of an utterance; "" for none."""
-    return " ".join(part for part in _SENTENCE.split(said) if part.rstrip().endswith("?"))
+def questions_in(said: str) -> list[str]:
+    """Return the questions of an utterance; one that only points back has what it means."""
+    questions: list[str] = []
+    before = ""
+    for part in _SENTENCE.split(said):
+        words = frozenset(_WORD.findall(RETRACTION.sub(" ", part).lower()))
+        pointing = not words - _POINTING or _POINTS.match(part)
+        if part.rstrip().endswith("?"):
+            if pointing and before in questions:
+                questions.pop()
+            questions.append(f"{before} {part}" if pointing else part)
+        before = part
+    return questions
 
 
 def confirmed(said: str, reply: str) -> str:
     """Return the words of an utterance that the reply confirms; "" for none.
 
-    Where it asks, a "yes" confirms its questions and not what else it says.
+    Where it asks, a "yes" confirms what is asked and not what else it says: of several
+    questions those that the reply speaks of, or the last.
     """
-    if _YES.match(reply) is None:
+    questions = questions_in(said)
+    if not agrees(reply, asked=bool(questions)):
         return ""
-    return questions_in(said) or said
+    if not questions:
+        return said
+    terms = frozenset(tokenize(reply)) - glue() - CONSENT - COURTESY
+    meant = [part for part in questions if terms & frozenset(tokenize(part))] or questions[-1:]
+    if any(map(_CHOICE.search, meant)) and RETRACTION.search(reply) is None:
+        return ""
+    return PROPOSAL.sub(r"delete \g<0>", " ".join(meant))
+
+
+def spoken_to(said: str, reply: str) -> str:
+    """Return the questions that a reply answers; "" where it does not do what they propose."""
+    questions = " ".join(questions_in(said))
+    proposed = any(mark.search(questions) for mark in (RETRACTION, PROPOSAL, _OVER, NEGATION))
+    willing = agrees(reply, asked=True) or (
+        "?" not in reply and RETRACTION.search(KEEPING.sub(" ", reply)) and not HOLD.search(reply)
+    )
+    return questions if willing or not proposed else ""
 
 
 def steers(texts: Sequence[str], *, old: str, new: str, known: frozenset[str]) -> bool:
@@ -253,13 +274,13 @@ def steers(texts: Sequence[str], *, old: str, new: str, known: frozenset[str]) -
     before = frozenset(tokenize(old))
     return (
         speaks_of(terms, before)
-        or any(map(_RETRACTION.search, texts))
+        or any(map(RETRACTION.search, texts))
         or bool((frozenset(tokenize(new)) - before - glue() - known) & terms)
     )
 
 
 def _denies(text: str) -> bool:
-    return NEGATION.search(text) is not None or _RETRACTION.search(text) is not None
+    return NEGATION.search(text) is not None or RETRACTION.search(text) is not None
 
 
 def speaks_of(spoken: frozenset[str], terms: Iterable[str]) -> bool:
@@ -290,7 +311,24 @@ ADDS: Final = re.compile(
 )
 _NAME = re.compile(r"[^\W\d_]*[A-Z]\w*(?:['’]\w+)?")
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
-_WORD = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+_POINTING: Final = (
+    CONSENT
+    | COURTESY
+    | frozenset(
+        "shall should want may could if when from what remember your memory notes list soll darf"
+        " wenn recht ob liste aus te parece lo la puedo debo quieres lista".split()
+    )
+)
+"""The words of a question that names nothing: "would you like that?"."""
+_SMALL: Final = frozenset(
+    "ist sind hat haben habe der die das den dem mit von für es está están tiene tengo el la los"
+    " las en con por para".split()
+)
+"""German and Spanish words that say nothing of what a text is about."""
+_POINTS = re.compile(
+    r"\W*(?:should|shall|is|soll|sollte|ist|heißt|debería|debe) (?:that|it|this|das|es|eso)\b", re.I
+)
 _LIKES = frozenset(
     tokenize("love loves like likes enjoy enjoys adore favourite favorite prefer prefers")
 )

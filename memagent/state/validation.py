@@ -53,7 +53,7 @@ from memagent.state.backing import (
     backs_change,
     backs_deletion,
     confirmed,
-    questions_in,
+    spoken_to,
     steers,
     takes_back,
 )
@@ -257,7 +257,9 @@ class Evidence:
             if turn.id in ids or turn.id in answered:
                 answered.add(turn.id)
                 said.append(turn.said)
-                asked.append(questions_in(before.said) if before is not None and heard else "")
+                asked.append(
+                    spoken_to(before.said, turn.said) if before is not None and heard else ""
+                )
         names = dict.fromkeys(turn.speaker for turn in turns if turn.trust.rank <= Trust.USER.rank)
         return Words(tuple(said), tuple(names), tuple(asked)) if answered >= set(ids) else None
 

@@ -10,6 +10,8 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,6 +151,52 @@ def test_what_the_user_says_beside_an_assistant_is_carried_out() -> None:
             if not _accepted(op, _item(old), chunk):
                 harmed.append(f"{op.op}: {chunk.turns[1].text} / {around}")
     assert len(harmed) <= cases // 100, (len(harmed), cases, harmed[:5])
+
+
+# -- proposals and what users answer ---------------------------------------------------
+
+WORDINGS: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "data" / "confirmations.json").read_text("utf-8")
+)
+
+
+def _answered(kind: str) -> Iterator[tuple[str, bool]]:
+    """Yield (what was said, whether a change was accepted), each reply with 7 proposals."""
+    for language in ("en", "de", "es"):
+        own = WORDINGS[language]
+        deletions, changes = itertools.cycle(own["deletions"]), itertools.cycle(own["changes"])
+        facts = itertools.cycle(own["facts"])
+        for reply, at in itertools.product(own[kind], range(7)):
+            old, short, new, newly = next(facts)
+            asked = next(deletions if at < 5 else changes).format(old=short, new=newly)
+            chunk = _chunk((Trust.ASSISTANT, asked), (Trust.USER, reply))
+            cited = ("t1",) if at % 2 else ("t0", "t1")
+            op = Update(id="mem_1", text=new, source_turn_ids=cited)
+            change = Delete(id="mem_1", source_turn_ids=cited) if at < 5 else op
+            yield f"{asked} / {reply}", _accepted(change, _item(old), chunk)
+
+
+def test_a_proposal_is_carried_out_when_the_user_agrees() -> None:
+    """372 agreements in English, German and Spanish."""
+    cases = list(_answered("yes"))
+    harmed = [said for said, accepted in cases if not accepted]
+    assert len(cases) >= 2_500 and len(harmed) <= len(cases) // 100, (len(harmed), harmed[:9])
+
+
+def test_a_proposal_is_not_carried_out_when_the_user_does_not_agree() -> None:
+    """372 refusals, delays, questions, jokes and other words."""
+    cases = list(_answered("no"))
+    fallen = [said for said, accepted in cases if accepted]
+    assert len(cases) >= 2_500 and not fallen, (len(fallen), fallen[:9])
+
+
+@pytest.mark.parametrize("language", ["en", "de", "es"])
+def test_a_yes_to_something_else_carries_out_nothing(language: str) -> None:
+    own = WORDINGS[language]
+    for (old, short, new, newly), (asked, reply) in itertools.product(own["facts"], own["else"]):
+        chunk = _chunk((Trust.ASSISTANT, asked.format(old=short, new=newly)), (Trust.USER, reply))
+        for op in _changes(new, ("t0", "t1")):
+            assert not _accepted(op, _item(old), chunk), (op.op, asked, reply)
 
 
 KEEPING = [

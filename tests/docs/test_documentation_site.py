@@ -12,8 +12,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 import yaml
+from browser_kit import chromium
 from markdown.extensions.toc import slugify
+from patience import patience_s
 from places import ROOT
 
 from memagent import Agent
@@ -21,7 +24,10 @@ from memagent.agent import SyncMemory
 from memagent.config import ModelSettings, ServiceSettings
 
 
-def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built once; a link or an anchor that leads nowhere fails the build."""
+    folder = tmp_path_factory.mktemp("documentation") / "site"
     command = [
         sys.executable,
         "-m",
@@ -30,13 +36,17 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
         "--strict",
         "--quiet",
         "--site-dir",
-        str(tmp_path / "site"),
+        str(folder),
     ]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    pages = list((tmp_path / "site").rglob("*.html"))
+    return folder
+
+
+def test_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
     assert len(pages) >= len(list((ROOT / "docs").rglob("*.md")))
     for page in pages:
         loaded = re.findall(
@@ -44,6 +54,24 @@ def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
             page.read_text(encoding="utf-8"),
         )
         assert not loaded, f"{page.name} loads {loaded}"
+
+
+def test_a_page_opened_from_disk_finds_words_and_copies_its_source(site: Path) -> None:
+    with chromium() as browser:
+        context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+        page, asked = context.new_page(), list[str]()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((site / "integrations" / "index.html").as_uri())
+        page.locator(".md-search__input").press_sequentially("undo")
+        found = page.locator(".md-search-result__item").first
+        found.wait_for(timeout=1000 * patience_s(30))
+        page.keyboard.press("Escape")
+        page.locator(".copy-page").click()
+        page.get_by_text("Copied").wait_for()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        context.close()
+    assert copied.startswith("# Integrations\n") and "\n## LangChain\n" in copied
+    assert [url for url in asked if not url.startswith("file:")] == []
 
 
 def test_old_addresses_lead_to_headings_that_are_there(tmp_path: Path) -> None:
@@ -67,6 +95,11 @@ def test_the_page_for_coding_agents_names_pages_and_calls_that_are_there() -> No
     pages = re.findall(r"\]\(([^)]+)\.html\)", text)
     assert len(pages) >= 12
     assert [page for page in pages if not (ROOT / "docs" / f"{page}.md").is_file()] == []
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    front = re.findall(r"\]\(([^)]+)\.html\)", text.partition("## Start")[2].partition("\n## ")[0])
+    assert [f"{page}.md" for page in front] == [
+        page for page in nav[0]["Start"] if page != "index.md"
+    ]
     for name in re.findall(r"agent\.(\w+)\(", text):
         assert hasattr(Agent, name)
     for name in re.findall(r"`(?:agent\.memory)?\.(\w+)\(", text):

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -124,6 +125,23 @@ def test_rest_reference_is_made_from_the_document() -> None:
     assert len(re.findall(r"^## [A-Z]+ `/", page, re.MULTILINE)) == operations
 
 
+def test_the_findings_and_their_charts_are_made_from_the_results() -> None:
+    script, page = _script("good_page"), ROOT / "docs/how-good.md"
+    advice = "run  python scripts/good_page.py"
+    assert script.findings().strip() in page.read_text(encoding="utf-8"), advice
+    for name, chart in script.charts().items():
+        assert (ROOT / "docs/images" / name).read_text(encoding="utf-8") == chart, advice
+
+
+def test_a_ceiling_holds_pages_and_words() -> None:
+    counts, ceilings = _script("pages").count_words(), _ceilings()
+    assert len(counts) <= ceilings["pages"] and sum(counts.values()) <= ceilings["words"]
+    assert {name for name, words in counts.items() if words == 0} == set(_script("pages").GENERATED)
+    assert (
+        _script("pages").words_of("one | 2 |\n<!-- x -->\nnot these\n<!-- /x -->\n--- three\n") == 3
+    )
+
+
 def test_settings_reference_is_made_from_the_records() -> None:
     script, page = _script("settings_page"), (ROOT / "docs/settings.md").read_text(encoding="utf-8")
     assert page == script.settings_page(), "it is old: run  python scripts/settings_page.py"
@@ -131,7 +149,13 @@ def test_settings_reference_is_made_from_the_records() -> None:
     assert {name for name in keys if f"| `{name}` |" not in page} == set()
 
 
+def _ceilings() -> dict[str, int]:
+    return tomllib.loads((ROOT / "budgets.toml").read_text(encoding="utf-8"))["docs"]
+
+
 def _script(name: str) -> ModuleType:
+    if str(ROOT / "scripts") not in sys.path:
+        sys.path.append(str(ROOT / "scripts"))
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

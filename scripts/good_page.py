@@ -42,8 +42,8 @@ FINDINGS = """\
 - **It seldom claims what is wrong, and often says it is not sure.** On two LoCoMo
   conversations that nothing was fitted to, {supported:.0%} of the questions get a
   `supported` answer, and {supported_right:.0%} of these are right. It refuses only
-  {unanswerable_refused:.0%} of the questions that have no answer; the others get a
-  `quoted` one ([answers](answers.md#how-sure-the-probability)).
+  {unanswerable_refused:.0%} of the questions that have no answer; the others get an
+  answer ([answers](answers.md#how-sure-the-probability)).
 - **The default misses updates; the reader finds half.** Of hand-written statements that
   end an older one, the design `verbatim` makes {updates[0]} an update and `learned`, with
   its small trained reader, {updates[1]}. It loses {lost[1]} of the facts that stay true,

@@ -70,6 +70,8 @@ def test_a_page_opened_from_disk_finds_words_and_copies_its_source(site: Path) -
         page.locator(".copy-page").click()
         page.get_by_text("Copied").wait_for()
         copied = page.evaluate("navigator.clipboard.readText()")
+        page.goto((site / "integrations" / "langchain.html").as_uri())
+        page.get_by_text("MemoryMiddleware gives an agent of LangChain").wait_for()
         context.close()
     assert copied.startswith("# Integrations\n") and "\n## LangChain\n" in copied
     assert [url for url in asked if not url.startswith("file:")] == []

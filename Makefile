@@ -13,6 +13,7 @@
 #   make bench        the benchmarks; each prints a table and its JSON
 #   make train-smoke  a training run that learns, its random-reward control and their report in runs/smoke (made anew each time), at most 5 minutes on two cores
 #   make site         the documentation as a site in build/site
+#   make pictures     the documentation's pictures and charts, made anew
 #   make gpu-check    whether training works on the GPU here: bf16, adapters, one update, a table of batch widths
 #   make constraints  renew the pinned versions
 #   make lock         renew deploy/requirements.txt, the image's packages with their hashes
@@ -37,7 +38,7 @@ INSTALL := $(BIN)/python -m pip install --progress-bar off -c constraints.txt
 NODE_MODULES := clients/typescript/node_modules/.package-lock.json
 METADATA := pyproject.toml constraints.txt
 
-.PHONY: demo test test-all test-rest test-fast coverage format test-full test-frameworks test-qdrant lint bench bench-peers train-smoke gpu-check site clean constraints lock sbom audit
+.PHONY: demo test test-all test-rest test-fast coverage format test-full test-frameworks test-qdrant lint bench bench-peers train-smoke gpu-check pictures site clean constraints lock sbom audit
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.core
@@ -85,6 +86,7 @@ lint: $(VENV)/.dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/structure.py --check
+	$(BIN)/python scripts/pages.py --check
 
 bench: $(VENV)/.dev
 	@for file in $(BENCHMARKS); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
@@ -107,6 +109,11 @@ train-smoke: $(VENV)/.train
 
 gpu-check: $(VENV)/.train
 	$(BIN)/python scripts/gpu_check.py
+
+# The pictures of the documentation, and the findings and charts of its page "How good is it"; needs Chromium.
+pictures: $(VENV)/.dev
+	$(BIN)/python scripts/pictures.py
+	$(BIN)/python scripts/good_page.py
 
 site: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict --quiet

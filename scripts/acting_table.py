@@ -24,6 +24,7 @@ from statistics import fmean, stdev
 from typing import Any, Final
 
 from acting_notes import as_cases, attempt_of, noted
+from pages import write_part
 
 from environments.acting.play import OraclePlayer, Player, RandomPlayer, play_task
 from environments.acting.task import open_task_set
@@ -204,11 +205,10 @@ def main() -> int:
     if given.page is None:
         measure(given.into, seeds=given.seeds, tasks=given.tasks, runs=given.runs)
         return 0
-    head = given.page.read_text("utf-8").split("\n## procedures")[0].rstrip("\n")
     tables = table(given.into)
     if (trained := given.into.with_name("trained_memory.json")).exists():
         tables += trained_table(trained)
-    given.page.write_text(f"{head}\n\n{tables}", encoding="utf-8")
+    write_part(given.page, "acting tables", tables)
     return 0
 
 

@@ -5,7 +5,7 @@ dry run from nothing. It fails where the newest version does not go with memagen
 
 python scripts/co_installation.py                     # prints the table
 python scripts/co_installation.py --quick             # less of it, in a third of the time
-python scripts/co_installation.py --write             # writes docs/integrations/co-installation.md
+python scripts/co_installation.py --write             # into docs/integrations/checks.md
 python scripts/co_installation.py crewai openai-agents
 python scripts/co_installation.py --vllm              # whether memagent[train,vllm] resolves
 """
@@ -23,8 +23,9 @@ from pathlib import Path
 from time import monotonic
 
 from framework_tests import ROOT, find_uv
+from pages import write_part
 
-PAGE = ROOT / "docs" / "integrations" / "co-installation.md"
+PAGE = ROOT / "docs" / "integrations" / "checks.md"
 PYTHON = "3.11"
 EXTRAS = ("mcp", "client", "service", "qdrant", "postgres")
 FRAMEWORKS = (
@@ -43,9 +44,7 @@ FRAMEWORKS = (
     "openenv-core",
     "trl",
 )
-HEADER = """# Beside other frameworks
-
-`python scripts/co_installation.py --write` makes this table: for each framework, uv (or
+HEADER = """`python scripts/co_installation.py --write` makes this table: for each framework, uv (or
 pip, in a dry run) resolves it alone and beside memagent with the extras
 {extras},
 from nothing, for Python {python}. *When pinned* means that the newest version installs
@@ -170,8 +169,7 @@ def main() -> int:
         text += f"{line}\n"
         print(line, flush=True)
     if chosen.write:
-        PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(text, encoding="utf-8")
+        write_part(PAGE, "beside", text)
     return 0 if kept else 1
 
 

@@ -27,6 +27,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from framework_tests import ROOT, environment
+from pages import write_part
 
 TESTS = {
     "checkpoint": ("test_store.py",),
@@ -39,11 +40,9 @@ PACKAGES = (
 )
 KITS = ROOT / "tests" / "kits"
 REASONS = Path(__file__).with_name("langgraph_store_reasons.toml")
-PAGE = ROOT / "docs" / "integrations" / "langgraph-store-tests.md"
-HEADER = """# LangGraph's own store tests
-
-`python scripts/langgraph_store_tests.py CHECKOUT --write` runs the store tests of
-LangGraph's repository on `MemoryStore` and makes this page. The tests are theirs,
+PAGE = ROOT / "docs" / "integrations" / "checks.md"
+HEADER = """`python scripts/langgraph_store_tests.py CHECKOUT --write` runs the store tests of
+LangGraph's repository on `MemoryStore` and writes this section. The tests are theirs,
 unchanged; `tests/kits/langgraph_swap.py` opens a memory where they open a store: in
 memory, in a file, or in a PostgreSQL database. It fails where a case fails without a
 reason. Commit {commit}, with
@@ -178,7 +177,7 @@ def main() -> int:
             file=sys.stderr,
         )
     if chosen.write:
-        PAGE.write_text(text, encoding="utf-8")
+        write_part(PAGE, "store tests", text)
     return 1 if wrong else 0
 
 

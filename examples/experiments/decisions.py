@@ -8,7 +8,7 @@ the labels of two dialogues and trains on `tiny` worlds with interference. Every
 a seed begins with the same weights and spends the same number of generated tokens.
 Tests are held-out worlds with names and forms of their own, and measure the *last*
 policy, so that no choice of a checkpoint comes between. What is measured, the arms and
-the comparisons were written down first, in docs/research/credit.md.
+the comparisons were written down first, in docs/research/results.md.
 
 All runs share one process: loading torch costs more than a run.
 """

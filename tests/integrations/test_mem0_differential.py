@@ -119,7 +119,7 @@ DIFFERENCES = {
     "search by an argument": "owners may be arguments, as in earlier versions of mem0",
     "search by any value": "a memory without the field does not match; in mem0 each one does",
 }
-"""Calls that differ, with the reason; `docs/mem0.md` lists the same."""
+"""Calls that differ, with the reason; `docs/integrations/index.md` lists the same."""
 
 
 class Embedding:

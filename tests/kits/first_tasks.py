@@ -38,9 +38,9 @@ TASKS = (
     Task("survive a model that is away", "docs/tutorial.md", "When the model is away"),
     Task("use a local model", "docs/tutorial.md", "The same with Ollama"),
     Task("stream a reply that knows an older thread", "docs/chat.md", "Streaming"),
-    Task("put it behind an HTTP endpoint", "docs/cookbook.md", "A FastAPI app"),
-    Task("erase a user", "docs/cookbook.md", "Erasure"),
-    Task("find out why something is missing", "docs/cookbook.md", "Why did it not remember X?"),
+    Task("put it behind an HTTP endpoint", "docs/how-to.md", "A FastAPI app"),
+    Task("erase a user", "docs/how-to.md", "Erasure"),
+    Task("find out why something is missing", "docs/how-to.md", "Why did it not remember X?"),
 )
 PAGES = tuple(dict.fromkeys(task.page for task in TASKS))
 

@@ -17,13 +17,13 @@ from service_kit import serving
 
 from memagent.testing import FunctionModel
 
-PAGES = [ROOT / "docs" / "integrations" / name for name in ("clients.md", "frameworks.md")]
+PAGE = ROOT / "docs" / "integrations" / "index.md"
 SECTIONS = {
     re.sub(r"\W+", "-", title.lower()).strip("-"): text
-    for page in PAGES
     for title, text in re.findall(
-        r"^## (.*)\n((?:(?!## ).*\n?)*)", page.read_text(encoding="utf-8"), re.MULTILINE
+        r"^## (.*)\n((?:(?!## ).*\n?)*)", PAGE.read_text(encoding="utf-8"), re.MULTILINE
     )
+    if " requires=" in text
 }
 BLOCK = re.compile(r"^```(python|js) requires=(\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NODE = ROOT / "clients" / "typescript"

@@ -21,7 +21,7 @@ from memagent.language.reader import WEIGHTS_FILE, Reader, Thresholds, open_read
 from train.reader import measure
 from train.reader.examples import Talk, read_talks
 from train.reader.fit import FitPlan, fit, inputs
-from train.reader.network import ReaderNetwork, file_arrays, load_network, pretrained, save_network
+from train.reader.network import ReaderNetwork, file_arrays, pretrained, save_network
 
 DATA = Path(__file__).parents[2] / "environments" / "dialogues" / "data"
 DEVELOPMENT = (26, 30, 43)
@@ -39,7 +39,6 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     fitting = commands.add_parser("fit", help="fit and write a file of weights")
     fitting.add_argument("--out", type=Path, default=WEIGHTS_FILE)
-    fitting.add_argument("--start", type=Path, help="weights to begin with, not the published")
     fitting.add_argument("--seed", type=int, default=FitPlan.seed)
     fitting.add_argument("--passes", type=int, default=FitPlan.passes)
     fitting.add_argument("--rate", type=float, default=FitPlan.rate)
@@ -56,8 +55,7 @@ def main() -> None:
     if options.command == "fit":
         torch.manual_seed(options.seed)
         plan = FitPlan(seed=options.seed, passes=options.passes, rate=options.rate)
-        network = load_network(options.start) if options.start else pretrained()
-        fit_file(network, options.data, options.out, plan)
+        fit_file(pretrained(), options.data, options.out, plan)
     else:
         reader = open_reader(options.weights)
         report(reader, read_talks(options.data, options.part), lines=options.lines)
@@ -90,7 +88,8 @@ def choose(reader: Reader, talks: Sequence[Talk]) -> Thresholds:
 
 def report(reader: Reader, talks: Sequence[Talk], *, lines: bool) -> None:
     """Print the figures of talks, of all and by language."""
-    for language, own in ({"all": list(talks)} | measure.by_language(talks)).items():
+    for language in ("all", *sorted({talk.language for talk in talks})):
+        own = [talk for talk in talks if language in ("all", talk.language)]
         dialogues = measure.read_vectors(reader, [talk for talk in own if not talk.is_chat])
         played = measure.play(reader, dialogues)
         _say(f"{language}: {len(dialogues)} dialogues, {len(own) - len(dialogues)} small talks")
@@ -98,11 +97,9 @@ def report(reader: Reader, talks: Sequence[Talk], *, lines: bool) -> None:
         _say(f"  area {_rounded(measure.aurocs(measure.score_pairs(reader, dialogues)))}")
         _say(f"  turns {_rounded(measure.turn_scores(reader, own))}")
         _say(f"  questions {_rounded(measure.match_scores(reader, dialogues))}")
-        if language == "all":
-            if lines:
-                _say("\n".join(f"  WRONG {line}" for line in played.faults))
-                _say("\n".join(f"  MISSED {line}" for line in played.missed))
-            _say(f"  CPU ms {_rounded(measure.cost(reader, dialogues))}")
+        if language == "all" and lines:
+            _say("\n".join(f"  WRONG {line}" for line in played.faults))
+            _say("\n".join(f"  MISSED {line}" for line in played.missed))
 
 
 def report_chat(reader: Reader, folder: Path, conversations: Sequence[int]) -> None:

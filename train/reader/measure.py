@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from time import process_time
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
@@ -255,33 +254,6 @@ def chat_changes(
             gone.add(old)
             changes.append(ChatChange(name, known[old], turn, change.relation, change.probability))
     return changes
-
-
-def cost(reader: Reader, talks: Sequence[Talk]) -> dict[str, float]:
-    """Return CPU milliseconds of a turn read alone, in a batch, and of a pair of four."""
-    said = [turn.said for talk in talks for turn in talk.turns][:120]
-    began = process_time()
-    for own in said[:40]:
-        reader.read_turns([own.text])
-    alone = process_time()
-    reader.read_turns([own.text for own in said])
-    batch = process_time()
-    for place in range(4, 44):
-        reader.compare(said[place - 4 : place], said[place])
-    pairs = process_time()
-    return {
-        "a turn alone": 1000 * (alone - began) / 40,
-        "a turn in a batch": 1000 * (batch - alone) / len(said),
-        "a pair of four": 1000 * (pairs - batch) / 160,
-    }
-
-
-def by_language(talks: Iterable[Talk]) -> dict[str, list[Talk]]:
-    """Return talks by language."""
-    parts: dict[str, list[Talk]] = defaultdict(list)
-    for talk in talks:
-        parts[talk.language].append(talk)
-    return dict(parts)
 
 
 def _changes(reader: Reader, talk: Talk) -> dict[int, int]:

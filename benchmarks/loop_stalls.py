@@ -5,7 +5,7 @@ Each text is one repeated piece, as long as the limit of its field. The CPU time
 callback of the loop is taken, so other processes do not count. Prints the worst of each
 route as a JSON line, and exits with 1 if one is above the limit.
 
-    python scripts/loop_stalls.py --limit-ms 50
+    python benchmarks/loop_stalls.py --limit-ms 50
 """
 
 from __future__ import annotations

@@ -97,10 +97,7 @@ def _points(group: str, changed: tuple[tuple[str, int], ...]) -> EntryPoints:  #
 
 def _changed_ns(folder: str) -> tuple[str, int]:
     """Return a folder of the import path, and when something was put into it or removed."""
-    try:
-        return folder, os.stat(folder or ".").st_mtime_ns
-    except OSError:
-        return folder, 0
+    return folder, os.stat(folder or ".").st_mtime_ns if os.path.exists(folder or ".") else 0
 
 
 def _import(path: str, *, label: str, remedy: str) -> object:

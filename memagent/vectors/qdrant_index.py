@@ -228,6 +228,38 @@ class Patience:
     first_pause_s: float = 0.1
     """Of which half is left to chance; it doubles with every try."""
 
+    async def ask(
+        self,
+        client: Callable[[], AsyncQdrantClient],
+        doing: str,
+        call: Callable[[AsyncQdrantClient], Awaitable[T]],
+    ) -> T:
+        """Return the result of `call`, tried again as far as patience goes.
+
+        Raises `StoreUnavailable` (retryable), `ConfigError` for a refused key,
+        `StoreError` for a request that the server finds wrong.
+        """
+        ends, pause_s, tried = time.monotonic() + self.total_s, self.first_pause_s, 0
+        while True:
+            try:
+                left_s = ends - time.monotonic()
+                async with asyncio.timeout(max(min(self.timeout_s, left_s), 0.001)):
+                    return await call(client())
+            except MemAgentError:
+                raise
+            except Exception as exc:
+                error, reason, wait_s = _fault(exc)
+                if error is not StoreUnavailable:
+                    raise error(f"Qdrant, {doing}: {reason}") from exc
+                tried += 1
+                rest_s = pause_s * random.uniform(0.5, 1.0) if wait_s is None else wait_s
+                if tried == self.tries or rest_s >= ends - time.monotonic():
+                    tries = f"{tried} {'try' if tried == 1 else 'tries'}"
+                    asks = f"; it asks to wait {wait_s:g} s" if wait_s else ""
+                    raise StoreUnavailable(f"Qdrant, {doing}: {reason} ({tries}){asks}") from exc
+            await asyncio.sleep(rest_s)
+            pause_s *= 2
+
 
 class QdrantIndex:
     """`AppliedIndex` of one scope over a `qdrant_client.AsyncQdrantClient`."""
@@ -446,7 +478,6 @@ class QdrantIndex:
         """
         if self._prepared:
             return self._dim
-
         if not await self._exists():
             vectors = models.VectorParams(
                 size=self._dim or dim,
@@ -473,33 +504,13 @@ class QdrantIndex:
         return self._dim
 
     async def _ask(self, doing: str, call: Callable[[AsyncQdrantClient], Awaitable[T]]) -> T:
-        """Return the result of `call`, tried again as far as patience goes.
-
-        Raises `StoreUnavailable` (retryable), `ConfigError` for a refused key,
-        `StoreError` for a request that the server finds wrong.
-        """
-        patience, began = self._patience, time.monotonic()
-        pause_s, tried = patience.first_pause_s, 0
-        while True:
-            left_s = began + patience.total_s - time.monotonic()
-            try:
-                async with asyncio.timeout(max(min(patience.timeout_s, left_s), 0.001)):
-                    return await call(self._client())
-            except MemAgentError:
-                raise
-            except Exception as exc:
-                error, reason, wait_s = _fault(exc)
-                if error is not StoreUnavailable:
-                    self._ready = self._prepared = False
-                    raise error(f"Qdrant, {doing}: {reason}") from exc
-                tried += 1
-                rest_s = pause_s * random.uniform(0.5, 1.0) if wait_s is None else wait_s
-                if tried == patience.tries or rest_s >= began + patience.total_s - time.monotonic():
-                    tries = f"{tried} {'try' if tried == 1 else 'tries'}"
-                    asks = f"; it asks to wait {wait_s:g} s" if wait_s else ""
-                    raise StoreUnavailable(f"Qdrant, {doing}: {reason} ({tries}){asks}") from exc
-            await asyncio.sleep(rest_s)
-            pause_s *= 2
+        """Ask as `Patience.ask` does; after a fault the collection is looked at anew."""
+        try:
+            return await self._patience.ask(self._client, doing, call)
+        except MemAgentError as exc:
+            if type(exc) is not StoreUnavailable:
+                self._ready = self._prepared = False
+            raise
 
 
 def _fault(exc: Exception) -> tuple[type[MemAgentError], str, float | None]:

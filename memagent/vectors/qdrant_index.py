@@ -447,7 +447,7 @@ class QdrantIndex:
         if not ids or not await self._exists():
             return
         for start in range(0, len(ids), _PAGE):
-            page = [self._points.id_of(item_id) for item_id in ids[start : start + _PAGE]]
+            page: Any = [*map(self._points.id_of, ids[start : start + _PAGE])]
             points = models.HasIdCondition(has_id=page)
             await self._delete("removing rows", self._points.within(points, up_to=seq))
 

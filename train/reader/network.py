@@ -215,12 +215,12 @@ def input_moments(
     """Return the second moments (in, in) of what each matrix of the encoder is given."""
     sums: dict[str, Tensor] = {}
 
-    def watch(name: str, inputs: Tensor) -> None:
-        rows = inputs.reshape(-1, inputs.shape[-1]).double()
+    def watch(name: str, inputs: tuple[Tensor, ...]) -> None:
+        rows = inputs[0].reshape(-1, inputs[0].shape[-1]).double()
         sums[name] = sums.get(name, 0) + rows.T @ rows
 
     hooks = [
-        module.register_forward_pre_hook(lambda _, inputs, name=name: watch(name, inputs[0]))
+        module.register_forward_pre_hook(lambda _, inputs, at=name: watch(str(at), inputs))
         for name, module in network.named_modules()
         if name.startswith("layers.") and isinstance(module, nn.Linear)
     ]

@@ -65,6 +65,7 @@ LONGEST = {
     "memagent.memory.judging": MAX_TEXT_CHARS,
     "memagent.designs.parts.rules.statements": 1_000,
     "memagent.state.backing": MAX_TEXT_CHARS,
+    "memagent.language.vocabulary": MAX_TEXT_CHARS,
     "memagent.pages.document": MAX_TEXT_CHARS,
     "memagent.memory.graph_export": MAX_TEXT_CHARS,
     "memagent.search.cuts._FIXED": MAX_TEXT_CHARS,

@@ -133,20 +133,21 @@ RETRACTION: Final = re.compile(
     r"|no longer|any ?more|never ?mind|gave up|given up|got rid of|get rid of|vergiss|vergesst"
     r"|lösch(?:e|t|en)?|entfern(?:e|t|en)?|streich(?:e|t|en)?|verwirf|verwerfe|verkauft"
     r"|gekündigt|aufgegeben|abgesagt|olvid[aeo]|olvíd\w+|b[oó]rr(?:[aeo]|al[oa]s?)"
-    r"|elim[ií]n(?:[aeo]|al[oa]s?)|qu[ií]t(?:[aeo]|al[oa]s?)|suprim[aeo]|descart[aeo]|vendí"
-    r"|vendid[oa]|cancel[aeoé])\b",
+    r"|elim[ií]n(?:[aeo]|al[oa]s?)|quita(?:l[oa]s?)?|quít[ae]l[oa]s?|suprim[aeo]|descart[aeo]"
+    r"|vendí|vendid[oa]|cancel[aeoé])\b",
     re.I,
 )
 """Words by which somebody takes back what memory holds."""
 PROPOSAL: Final = re.compile(
-    r"\b(?:drop|clear|wipe|purge|unlearn|take\b[^.?!]{1,60}?\b(?:out|off|away)|strike"
-    r"|cross\b[^.?!]{1,60}?\b(?:out|off)|throw\b[^.?!]{1,60}?\b(?:out|away)"
-    r"|let\b[^.?!]{1,60}?\bgo|leave\b[^.?!]{1,60}?\bout|stop (?:remember|keep|track|not)ing"
-    r"|history|out ?dated|out of date|obsolete|(?:delet|remov|eras|forgett|discard|dropp|clear"
-    r"|scrapp)ing|vergessen|gelöscht|entfernt|gestrichen|weg|(?:he)?raus(?:nehmen|werfen)?"
-    r"|verwerfen|verschwinden|tilgen|beseitigen|geschichte|veraltet|überholt|(?:borrar|eliminar"
-    r"|olvidar|quitar|suprimir|descartar|tachar)(?:l[oa]s?|ía)?|tach[oe]|anticuad[oa]"
-    r"|obsolet[oa]|dej[oae]r? de (?:recordar|guardar|anotar)|historia)\b",
+    r"\b(?:drop\b(?! (?:me|you|by|in|off|out)\b)|wipe|purge|unlearn|strike|stop (?:remember"
+    r"|keep|track|not)ing|(?:clear|(?:take|cross|throw|leave)\b[^.?!]{1,60}?\b(?:out|off"
+    r"|away))(?=[^.?!]{0,60}\b(?:from|notes?|memory|list|profile|records?)\b)|(?:is"
+    r"|are) history|out ?dated|out of date|obsolete|(?:delet|remov|eras|forgett|discard|dropp"
+    r"|clear|scrapp)ing|vergessen|gelöscht|entfernt|gestrichen|weg|(?:he)?raus(?:nehmen"
+    r"|werfen)?|verwerfen|verschwinden|tilgen|beseitigen|ist (?:also )?geschichte|veraltet"
+    r"|überholt|(?:borrar|eliminar|olvidar|quitar|suprimir|descartar|tachar)(?:l[oa]s?|ía)?"
+    r"|tach[oe]|quit[eo](?= (?:el|la|lo|esto|eso)\b)|dej[oae]r? de (?:recordar|guardar|anotar)"
+    r"|anticuad[oa]|obsolet[oa])\b",
     re.I,
 )
 """Words by which an assistant proposes a retraction; less sure than those above."""
@@ -161,11 +162,11 @@ HOLD: Final = re.compile(
     r"|talk|safe|take care|favou?rite|heb|cuíd\w*|first(?! thing)|nein|nee|nö|niemals"
     r"|keinesfalls|keine[nm]? (?:fall|umständen)|warte\w*|moment|stopp|später|morgen|vielleicht"
     r"|eventuell|mal sehen|überleg\w*|behalt\w*|lieber|bloß|träum\w*|witzig|noch(?! nie)|wenn"
-    r"|falls|bevor|erst|rückgängig|finger weg|darauf an|anders|wieso|prefer|möchte|and then"
-    r"|und dann|y luego|aber(?! (?:gern|ja|klar|natürlich|sicher))|espera\w*|todavía|aún"
-    r"|quizás?|tal vez|más tarde|mañana|déj[ae]\w*|guárd[ae]\w*|conserv\w*|consérv\w*|momento"
-    r"|ni (?:hablar|se|en|loc)|qué va|depende|ningun[oa]?|ningún|pensar\w*|veremos|mejor"
-    r"|deshaz\w*|hombre|gracios[oa]|opinión|sigue siendo|sigo|pero|sólo si|solo si)\b"
+    r"|falls|bevor|erst|rückgängig|finger weg|darauf an|anders überlegt|wieso|prefer|möchte"
+    r"|and then|und dann|y luego|aber(?! (?:gern|ja|klar|natürlich|sicher))|espera\w*|todavía"
+    r"|aún|quizás?|tal vez|más tarde|mañana|déj[ae]\w*|guárd[ae]\w*|conserv\w*|consérv\w*"
+    r"|momento|ni (?:hablar|se|en|loc)|qué va|depende|ningun[oa]?|ningún|pensar\w*|veremos"
+    r"|mejor|deshaz\w*|hombre|gracios[oa]|opinión|sigue siendo|sigo|pero|sólo si|solo si)\b"
     r"|\bif\b(?! you (?:like|wish|want|think so|please|don['’]?t mind)\W*$)|(?:,|\bsí) si\b"
     r"|(?:^|[,.!;]) *(?:please |bitte |por favor )?(?:remember|halt|para|luego"
     r"|not(?! a problem))\b|\b(?:never|nunca|jamás)\b(?=\W*(?:$|[,.!;]))|(?:^|[,.!;]"
@@ -173,9 +174,9 @@ HOLD: Final = re.compile(
     r"|should|must|can|could|would|absolutely|definitely|certainly|surely|course)(?:n['’]?t"
     r"| ?not)\b|\bnot (?:yet|now|really|sure|so|today|at all|necessarily|ever|right now)\b"
     r"|(?<!warum )\bnicht\b(?! (?:mehr|weiter|nötig|länger))|^\W*(?:\w+\W+){1,3}but\b"
-    r"|^\W*(?:how|what|why|who|when|where|was|wer|wann|wo)\b|\blass\b(?!.{0,80}\b(?:verschwinden|weg"
-    r"|raus)\b)|^\W*(?:can|could|would|will|kannst|könntest|würdest)\b"
-    r"|[\U0001F644\U0001F612\U0001F928\U0001F602\U0001F621]",
+    r"|^\W*(?:how|what|why|who|when|where|was|wer|wann|wo)\b"
+    r"|\blass\b(?!.{0,80}\b(?:verschwinden|weg|raus)\b)|^\W*(?:can|could|would|will|kannst"
+    r"|könntest|würdest)\b|[\U0001F644\U0001F612\U0001F928\U0001F602\U0001F621]",
     re.I,
 )
 """Words by which a reply that seems to agree withholds its agreement, or delays it."""
@@ -211,10 +212,12 @@ _ADVERB: Final = re.compile(r"\b(?!lovely)\w{3,}(?:ly|mente)\b")
 _CLAUSE: Final = re.compile(r"[,.!;:…¡\n]+|\s[-–—]+\s")
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
+READ_CHARS: Final = 2_000  # of an utterance are read for agreement
+
 
 def agrees(reply: str, *, asked: bool) -> bool:
     """Tell whether a reply agrees with a statement, or where it was `asked`, with a proposal."""
-    text = _GLADLY.sub(" ok ", reply)
+    text = _GLADLY.sub(" ok ", reply[:READ_CHARS])
     if "?" in text or HOLD.search(text) or KEEPING.search(text):
         return False
     willing = True

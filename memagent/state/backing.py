@@ -42,6 +42,7 @@ from memagent.language.vocabulary import (
     KEEPING,
     NEGATION,
     PROPOSAL,
+    READ_CHARS,
     RETRACTION,
     agrees,
 )
@@ -96,10 +97,6 @@ def _topics() -> dict[str, frozenset[int]]:
         for term in tokenize(words):
             topics.setdefault(term, set()).add(place)
     return {term: frozenset(places) for term, places in topics.items()}
-
-
-def _has_digit(term: str) -> bool:
-    return any(sign.isdigit() for sign in term)
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,7 @@ def backs_addition(
     weighty = words.content(text) - words.dates(valid) - glue()
     missing = weighty - words.terms
     names = {term for match in _CAPITAL.finditer(text) for term in tokenize(match[0])}
-    if any(_has_digit(term) or term in names or term in suspect for term in missing):
+    if any(_DIGITS.search(term) or term in names or term in suspect for term in missing):
         return False
     if NEGATION.search(text) is not None and not words.negated:
         return False
@@ -199,7 +196,7 @@ def backs_deletion(words: Words, text: str) -> bool:
     """
     content = words.content(text)
     sentences = [(KEEPING.sub(" ", said), spoken) for said, spoken in words.sentences]
-    named = frozenset(term for term in content - glue() if not _has_digit(term)) or content
+    named = frozenset(term for term in content - glue() if not _DIGITS.search(term)) or content
     return any(
         (len(named & spoken) >= RETRACTED_SHARE * len(named) and RETRACTION.search(sentence))
         or (content <= spoken and NEGATION.search(sentence))
@@ -226,7 +223,7 @@ def questions_in(said: str) -> list[str]:
     """Return the questions of an utterance; one that only points back has what it means."""
     questions: list[str] = []
     before = ""
-    for part in _SENTENCE.split(said):
+    for part in _SENTENCE.split(said[-READ_CHARS:]):
         words = frozenset(_WORD.findall(RETRACTION.sub(" ", part).lower()))
         pointing = not words - _POINTING or _POINTS.match(part)
         if part.rstrip().endswith("?"):
@@ -252,7 +249,7 @@ def confirmed(said: str, reply: str) -> str:
     meant = [part for part in questions if terms & frozenset(tokenize(part))] or questions[-1:]
     if any(map(_CHOICE.search, meant)) and RETRACTION.search(reply) is None:
         return ""
-    return PROPOSAL.sub(r"delete \g<0>", " ".join(meant))
+    return _UNSURE.sub("", PROPOSAL.sub(r"delete \g<0>", " ".join(meant))).replace("?", ".")
 
 
 def spoken_to(said: str, reply: str) -> str:
@@ -293,7 +290,7 @@ def speaks_of(spoken: frozenset[str], terms: Iterable[str]) -> bool:
 ENDED_BACKED: Final = 0.6
 """A second memory ends by the same fact if the fact holds this share of its words."""
 _ENDS = re.compile(
-    r"\b(?:forget|delete|remove|erase|cancel|cancell?ed|sold|died|gave\s+away|passed\s+away|broke\s+up|divorced|split\s+up)\b",
+    rf"{RETRACTION.pattern}|\b(?:died|gave\s+away|passed\s+away|broke\s+up|divorced|split\s+up)\b",
     re.I,
 )
 _UNSURE = re.compile(
@@ -309,7 +306,7 @@ _PLANS = re.compile(
 ADDS: Final = re.compile(
     r"\b(?:also|too|another|second|third|as\s+well|besides|still|auch|noch|también|otr[oa])\b", re.I
 )
-_NAME = re.compile(r"[^\W\d_]*[A-Z]\w*(?:['’]\w+)?")
+_NAME = re.compile(r"(?<![^\W\d_])[^\W\d_]*[A-Z]\w*(?:['’]\w+)?")
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _POINTING: Final = (

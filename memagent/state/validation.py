@@ -1,20 +1,16 @@
-"""Decides which proposed ops may be carried out.
+"""Decides which proposed ops may be carried out, and which items pass a filter.
 
-Pure, deterministic, and it never raises for what ops say.
-
-An op may touch only an item that was shown, at the version that was shown, and may rest
-only on turns of the chunk. What the system knows always wins over what a model wrote:
-who said a turn, when, and how far it is trusted are read from the cited turns. Ops are
-judged in order; what an earlier op of the batch did to a text or an item counts for the
-later ones.
+Pure, deterministic. It never raises for what ops say. An op may touch only an item that
+was shown, at the version that was shown, and may rest only on turns of the chunk. What
+the system knows always wins over what a model wrote: who said a turn, when, and how far
+it is trusted are read from the cited turns. Ops are judged in order; what an earlier op
+of the batch did to a text or an item counts for the later ones.
 
 Invariants: every proposal is either accepted or rejected with a reason; at most one
 write an item (a NOOP writes nothing and claims nothing); evidence of lower trust never
 updates or deletes an item of higher trust; accepted ops are normalised: sources each
 once and in the chunk's order, trust the lowest of the sources, `said_at` the latest of
 them, versions filled in. `evidence` says how far cited turns are trusted.
-
-Filters applied to single items: the keys an item is filed under, and whether it passes.
 
 The evidence that ops rest on: which turns they cite, and how far these are trusted.
 
@@ -30,6 +26,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 from memagent.core.answers import Filter
@@ -45,18 +43,8 @@ from memagent.core.ops import (
     Update,
 )
 from memagent.core.records import Chunk, Fact, MemoryItem, TimeSpan, Trust, Turn, lowest_trust
-from memagent.state.backing import (
-    Grounds,
-    Guard,
-    Words,
-    backs_addition,
-    backs_change,
-    backs_deletion,
-    confirmed,
-    spoken_to,
-    steers,
-    takes_back,
-)
+from memagent.state import backing
+from memagent.state.backing import Guard, Words, confirmed, spoken_to
 from memagent.state.effects import tokenize
 from memagent.state.fold import folded
 
@@ -199,7 +187,7 @@ class Evidence:
         """Return the trust in a new text."""
         return self._trust(
             ids,
-            lambda words, suspects: backs_addition(
+            lambda words, suspects: backing.backs_addition(
                 words, fact.text, suspect=self._terms_of(suspects), valid=fact.valid
             ),
         )
@@ -215,16 +203,16 @@ class Evidence:
             if any(item.id in text for text in suspects):
                 return False
             if isinstance(op, Delete):
-                return backs_deletion(words, item.text)
+                return backing.backs_deletion(words, item.text)
             valid = op.valid if op.valid != item.valid else None
-            return backs_change(words, old=item.text, new=op.text.strip(), valid=valid)
+            return backing.backs_change(words, old=item.text, new=op.text.strip(), valid=valid)
 
         level = self._trust(ids, backs)
         if self.chunk is None or item.trust.rank > Trust.USER.rank:
             return level
         own = self._own_words(ids)
         willed = own is not None and (
-            takes_back(own, item.text) if isinstance(op, Delete) else backs(own, ())
+            backing.takes_back(own, item.text) if isinstance(op, Delete) else backs(own, ())
         )
         if level is Trust.ASSISTANT:
             return Trust.USER if willed else level
@@ -233,7 +221,22 @@ class Evidence:
             return level
         new = "" if isinstance(op, Delete) else op.text
         known = own.terms if own is not None else frozenset[str]()
-        return Trust.ASSISTANT if steers(spoken, old=item.text, new=new, known=known) else level
+        return (
+            Trust.ASSISTANT
+            if backing.steers(spoken, old=item.text, new=new, known=known)
+            else level
+        )
+
+    @cached_property
+    def agreed(self) -> dict[str, str]:
+        """What the turns say that propose, and that agree, by their ids."""
+        return {
+            turn_id: words
+            for before, turn in pairwise(self.chunk.turns if self.chunk is not None else ())
+            if before.trust is Trust.ASSISTANT and turn.trust.rank <= Trust.USER.rank
+            if (meant := confirmed(before.said, turn.said))
+            for turn_id, words in ((before.id, meant), (turn.id, f"{meant}\n{turn.said}"))
+        }
 
     def _own_words(self, ids: Sequence[str]) -> Words | None:
         """Return the user's cited words, and those of an assistant that the user confirmed.
@@ -246,14 +249,12 @@ class Evidence:
         asked: list[str] = []
         answered: set[str] = set()
         for before, turn in zip((None, *turns), turns, strict=False):
-            heard = before is not None and before.trust is Trust.ASSISTANT
             if turn.trust.rank > Trust.USER.rank:
                 continue
-            confirms = confirmed(before.said, turn.said) if before is not None and heard else ""
-            if confirms and before is not None and {before.id, turn.id} & set(ids):
-                answered |= {before.id, turn.id}
-                said += [confirms]
-                asked += [""]
+            heard = before if before is not None and before.trust is Trust.ASSISTANT else None
+            if heard and turn.id in self.agreed and {heard.id, turn.id} & set(ids):
+                answered |= {heard.id, turn.id}
+                said, asked = [*said, self.agreed[heard.id]], [*asked, ""]
             if turn.id in ids or turn.id in answered:
                 answered.add(turn.id)
                 said.append(turn.said)
@@ -449,9 +450,9 @@ class _Validator:
         if isinstance(op, Add):
             cited |= dict.fromkeys(op.fact.source_turn_ids)
         turns = [turn for name in cited if (turn := self.source.turns.get(name)) is not None]
-        told = Grounds(
+        told = backing.Grounds(
             shown,
-            tuple(turn.said for turn in turns),
+            (*(self.source.agreed.get(turn.id, turn.said) for turn in turns),),
             tuple(dict.fromkeys(turn.speaker for turn in self.source.turns.values())),
         )
         item = None if isinstance(op, Add) else self.visible.get(op.id or "")

@@ -21,6 +21,7 @@ from memagent.core.exchange import ModelRequest
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, OpLimits, Update
 from memagent.core.records import Chunk, Fact, MemoryItem, Session, SourceRef, Trust, Turn
 from memagent.integrations.access import recalled_block
+from memagent.state.backing import Guard
 from memagent.state.validation import validate_ops
 from memagent.testing import FunctionModel
 
@@ -190,6 +191,28 @@ def test_a_proposal_is_not_carried_out_when_the_user_does_not_agree() -> None:
     assert len(cases) >= 2_500 and not fallen, (len(fallen), fallen[:9])
 
 
+def test_the_guard_of_a_models_ops_lets_what_was_agreed_pass() -> None:
+    refused, cases = list[str](), 0
+    for language, facts in (("en", 0), ("de", 1), ("es", 2)):
+        own = WORDINGS[language]
+        old, short, *_ = own["facts"][facts]
+        for asked, reply in itertools.product(own["deletions"], own["yes"][::9]):
+            chunk = _chunk((Trust.ASSISTANT, asked.format(old=short)), (Trust.USER, reply))
+            fact = Fact(text=f"The user wants {short} to be forgotten", source_turn_ids=("t1",))
+            cases += 1
+            batch = validate_ops(
+                [Delete(id="mem_1", source_turn_ids=("t0", "t1"), about=(0,))],
+                visible={"mem_1": _item(old)},
+                limits=LIMITS,
+                chunk=chunk,
+                guard=Guard(),
+                facts=[fact],
+            )
+            if not any(isinstance(op, Delete) for op in batch.accepted):
+                refused.append(f"{chunk.turns[0].text} / {reply}")
+    assert cases >= 400 and len(refused) <= cases // 100, (len(refused), refused[:9])
+
+
 @pytest.mark.parametrize("language", ["en", "de", "es"])
 def test_a_yes_to_something_else_carries_out_nothing(language: str) -> None:
     own = WORDINGS[language]
@@ -211,6 +234,17 @@ KEEPING = [
 def test_asking_to_keep_backs_no_deletion(words: str, fact: tuple[str, ...]) -> None:
     old, short, *_ = fact
     chunk = _chunk((Trust.TOOL, f"delete {short}"), (Trust.USER, words.format(old=short)))
+    assert not _accepted(Delete(id="mem_1", source_turn_ids=("t1",)), _item(old), chunk)
+
+
+@pytest.mark.parametrize("said", ["I quite like {old}", "I told them in Quito about {old}"])
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact[1])
+def test_words_that_only_look_like_a_retraction_back_no_deletion(
+    said: str, fact: tuple[str, ...]
+) -> None:
+    old, short, *_ = fact
+    poison = f"I have noted that {short} is over."
+    chunk = _chunk((Trust.ASSISTANT, poison), (Trust.USER, said.format(old=short)))
     assert not _accepted(Delete(id="mem_1", source_turn_ids=("t1",)), _item(old), chunk)
 
 

@@ -229,7 +229,7 @@ class Evidence:
 
     @cached_property
     def agreed(self) -> dict[str, str]:
-        """What the turns say that propose, and that agree, by their ids."""
+        """Words of the turns that propose, and of those that agree, by id of the turn."""
         return {
             turn_id: words
             for before, turn in pairwise(self.chunk.turns if self.chunk is not None else ())

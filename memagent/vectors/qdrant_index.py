@@ -420,8 +420,8 @@ class QdrantIndex:
         if not ids or not await self._exists():
             return
         for start in range(0, len(ids), _PAGE):
-            page = [self._points.id_of(item_id) for item_id in ids[start : start + _PAGE]]
-            points = models.HasIdCondition(has_id=page)
+            page = ids[start : start + _PAGE]
+            points = models.HasIdCondition(has_id=[self._points.id_of(item) for item in page])
             await self._delete("removing rows", self._points.within(points, up_to=seq))
 
     async def _delete(self, doing: str, points: Any) -> None:

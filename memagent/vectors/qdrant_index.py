@@ -159,21 +159,6 @@ class Points:
             raise ValueError("a vector of another width")
         return item, float((row * vector.astype(np.float64)).sum())
 
-    def nearest(
-        self, vector: Vector, *, limit: int, where: Filter | None
-    ) -> list[models.QueryRequest]:
-        """Make the two requests of a search: for the nearest rows, and for the mark."""
-        rows = models.QueryRequest(
-            query=vector.tolist(),
-            filter=self.within(*_conditions(where)),
-            params=models.SearchParams(exact=True),
-            limit=limit,
-            with_payload=True,
-            with_vector=True,
-        )
-        mark = models.QueryRequest(filter=self.within(row="mark"), limit=1, with_payload=True)
-        return [rows, mark]
-
     def within(
         self,
         *conditions: models.Condition,
@@ -367,8 +352,18 @@ class QdrantIndex:
         limit = k + _MARGIN
 
         async def query(client: AsyncQdrantClient) -> tuple[list[Any], Applied | None]:
-            requests = self._points.nearest(vector, limit=limit, where=where)
-            near, marks = await client.query_batch_points(self._name, requests=requests)
+            nearest = models.QueryRequest(
+                query=vector.tolist(),
+                filter=self._points.within(*_conditions(where)),
+                params=models.SearchParams(exact=True),
+                limit=limit,
+                with_payload=True,
+                with_vector=True,
+            )
+            mark = models.QueryRequest(
+                filter=self._points.within(row="mark"), limit=1, with_payload=True
+            )
+            near, marks = await client.query_batch_points(self._name, requests=[nearest, mark])
             rows = [self._points.scored(point, vector, where) for point in near.points]
             return rows, self._points.mark_in(marks.points)
 
@@ -420,8 +415,8 @@ class QdrantIndex:
         if not ids or not await self._exists():
             return
         for start in range(0, len(ids), _PAGE):
-            page = ids[start : start + _PAGE]
-            points = models.HasIdCondition(has_id=[self._points.id_of(item) for item in page])
+            page = [self._points.id_of(item_id) for item_id in ids[start : start + _PAGE]]
+            points = models.HasIdCondition(has_id=page)
             await self._delete("removing rows", self._points.within(points, up_to=seq))
 
     async def _delete(self, doing: str, points: Any) -> None:
@@ -483,36 +478,28 @@ class QdrantIndex:
         Raises `StoreUnavailable` (retryable), `ConfigError` for a refused key,
         `StoreError` for a request that the server finds wrong.
         """
-        try:
-            return await _patiently(lambda: call(self._client()), doing, self._patience)
-        except MemAgentError as exc:
-            if type(exc) is not StoreUnavailable:  # the collection may be another one now
-                self._ready = self._prepared = False
-            raise
-
-
-async def _patiently(call: Callable[[], Awaitable[T]], doing: str, patience: Patience) -> T:
-    """Return the result of `call`, tried again after faults that another try may mend."""
-    began, pause_s, tried = time.monotonic(), patience.first_pause_s, 0
-    while True:
-        left_s = began + patience.total_s - time.monotonic()
-        try:
-            async with asyncio.timeout(max(min(patience.timeout_s, left_s), 0.001)):
-                return await call()
-        except MemAgentError:
-            raise
-        except Exception as exc:
-            error, reason, wait_s = _fault(exc)
-            if error is not StoreUnavailable:
-                raise error(f"Qdrant, {doing}: {reason}") from exc
-            tried += 1
-            rest_s = pause_s * random.uniform(0.5, 1.0) if wait_s is None else wait_s
-            if tried == patience.tries or rest_s >= began + patience.total_s - time.monotonic():
-                tries = f"{tried} {'try' if tried == 1 else 'tries'}"
-                asks = f"; it asks to wait {wait_s:g} s" if wait_s else ""
-                raise StoreUnavailable(f"Qdrant, {doing}: {reason} ({tries}){asks}") from exc
-        await asyncio.sleep(rest_s)
-        pause_s *= 2
+        patience, began = self._patience, time.monotonic()
+        pause_s, tried = patience.first_pause_s, 0
+        while True:
+            left_s = began + patience.total_s - time.monotonic()
+            try:
+                async with asyncio.timeout(max(min(patience.timeout_s, left_s), 0.001)):
+                    return await call(self._client())
+            except MemAgentError:
+                raise
+            except Exception as exc:
+                error, reason, wait_s = _fault(exc)
+                if error is not StoreUnavailable:
+                    self._ready = self._prepared = False
+                    raise error(f"Qdrant, {doing}: {reason}") from exc
+                tried += 1
+                rest_s = pause_s * random.uniform(0.5, 1.0) if wait_s is None else wait_s
+                if tried == patience.tries or rest_s >= began + patience.total_s - time.monotonic():
+                    tries = f"{tried} {'try' if tried == 1 else 'tries'}"
+                    asks = f"; it asks to wait {wait_s:g} s" if wait_s else ""
+                    raise StoreUnavailable(f"Qdrant, {doing}: {reason} ({tries}){asks}") from exc
+            await asyncio.sleep(rest_s)
+            pause_s *= 2
 
 
 def _fault(exc: Exception) -> tuple[type[MemAgentError], str, float | None]:

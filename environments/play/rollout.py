@@ -17,7 +17,6 @@ from typing import Protocol
 
 from environments.errors import EnvironmentFault
 from environments.records import Episode, Probe, ProbeAnswer, SessionTrace, Trajectory
-from environments.views import truncate
 from memagent.core.answers import Answer, Question
 from memagent.core.errors import MemAgentError, ModelError, boundary
 from memagent.core.records import Session
@@ -51,11 +50,10 @@ class MemoryAgent(Protocol):
         ...
 
 
-async def play(  # noqa: PLR0913 (what a rollout is told)
+async def play(
     agent: MemoryAgent,
     episode: Episode,
     *,
-    sessions: int | None = None,
     ask: bool = True,
     k: int = DEFAULT_K,
     before_session: Callable[[int, MemorySnapshot], None] | None = None,
@@ -63,7 +61,7 @@ async def play(  # noqa: PLR0913 (what a rollout is told)
 ) -> Trajectory:
     """Let the agent hear the sessions and, with `ask`, answer each probe when it is due.
 
-    `sessions` limits how many sessions are heard.
+    `truncate` makes an episode of fewer sessions.
 
     A session that fails, or of which a chunk could not be processed, ends the rollout
     with its `failure`; a probe that fails is one failed answer and the others go on.
@@ -73,7 +71,6 @@ async def play(  # noqa: PLR0913 (what a rollout is told)
     before it is heard, so that replays from that memory can start while this rollout
     goes on.
     """
-    episode = episode if sessions is None else truncate(episode, sessions)
     start = agent.snapshot()
     traces: list[SessionTrace] = []
     answers: list[ProbeAnswer] = []

@@ -47,13 +47,12 @@ class LiteLLMEmbedder:
     when litellm is not installed.
     """
 
-    def __init__(  # noqa: PLR0913 (`api_base` is the earlier name of `base_url`)
+    def __init__(
         self,
         model: str,
         *,
         dim: int | None = None,
         base_url: str | None = None,
-        api_base: str | None = None,
         api_key: str | None = None,
         timeout_s: float = 30.0,
         extra: Mapping[str, JsonValue] | None = None,
@@ -61,7 +60,7 @@ class LiteLLMEmbedder:
         self._use = f"the embedder {model!r}"
         check_installed(self._use)
         self._model, self._dim, self._timeout_s = model, dim, timeout_s
-        self._api_base = checked_url(base_url or api_base)
+        self._api_base = checked_url(base_url)
         self._api_key, self._extra = api_key, dict(extra or {})
         shortened = self._extra.get("dimensions")
         self.id = f"litellm/{model}" if shortened is None else f"litellm/{model}@{shortened}"

@@ -100,12 +100,11 @@ class LiteLLMModel:
     not installed.
     """
 
-    def __init__(  # noqa: PLR0913 (`api_base` is the earlier name of `base_url`)
+    def __init__(
         self,
         model: str,
         *,
         base_url: str | None = None,
-        api_base: str | None = None,
         api_key: str | None = None,
         timeout_s: float = 60.0,
         extra: Mapping[str, JsonValue] | None = None,
@@ -125,7 +124,7 @@ class LiteLLMModel:
         self._use = f"the model {model!r}"
         check_installed(self._use)
         self._model = model
-        self._api_base = checked_url(base_url or api_base)
+        self._api_base = checked_url(base_url)
         self._api_key = api_key
         self._timeout_s = float(timeout_s)
         self._extra: JsonObject = dict(extra or {})

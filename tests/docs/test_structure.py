@@ -20,13 +20,7 @@ LIMITS = {"file": 600, "class": 250, "function": 60, "parameters": 6}
 EXCEPTIONS = {
     "class": {"train/settings/options.py LoGoOptions"},  # a field and its help for each setting
     "parameters": {
-        "environments/play/rollout.py play",
-        "memagent/build/store.py Store.agent",
-        "memagent/embed/litellm_embedder.py LiteLLMEmbedder.__init__",
-        "memagent/llm/litellm_model.py LiteLLMModel.__init__",
-        "train/credit/advantages.py logo_advantages",
         "train/rollouts/grading.py Grading.grade_session",
-        "train/rollouts/scoring.py _graded_rollout",
         "memagent/agent_parts.py AgentParts.__init__",
         "memagent/integrations/frameworks/crewai.py MemagentMemory.recall",
         "memagent/integrations/mem0.py AsyncMemory.add",
@@ -38,7 +32,7 @@ EXCEPTIONS = {
     },
 }
 """Names over a limit. The list may only shrink."""
-MOST_EXCEPTIONS = 16
+MOST_EXCEPTIONS = 10
 PACKAGES = ("memagent", "environments", "train")
 
 

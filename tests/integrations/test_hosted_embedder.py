@@ -38,7 +38,7 @@ def embedded(body: Body, index: int = 0) -> Reply:
 
 
 def hosted(server: ScriptedServer, **options: Any) -> LiteLLMEmbedder:
-    return LiteLLMEmbedder("openai/e", api_base=server.url, api_key="k", **options)
+    return LiteLLMEmbedder("openai/e", base_url=server.url, api_key="k", **options)
 
 
 async def test_a_hosted_embedder_keeps_the_promises_of_an_embedder() -> None:
@@ -87,7 +87,7 @@ async def test_failures_are_plain_embedding_errors_and_lose_no_turn(tmp_path: Pa
         async with AsyncAgent(path=tmp_path / "m.db", embedder=hosted(server)) as agent:
             assert "Porto" in (await agent.ask("Where did I move?")).text
             assert agent.bank.degraded is None
-    absent = LiteLLMEmbedder("openai/e", api_base="http://127.0.0.1:9/v1", api_key="k")
+    absent = LiteLLMEmbedder("openai/e", base_url="http://127.0.0.1:9/v1", api_key="k")
     with pytest.raises(EmbeddingError, match="no server answers at") as caught:
         await absent.embed(["a boat"])
     assert caught.value.retryable

@@ -48,7 +48,7 @@ async def test_a_recipe_remembers_and_embeds(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with ScriptedServer(server_of(scripted)) as server:
         base = server.url.removesuffix("/v1") + path
-        vectors = LiteLLMEmbedder(embedder, api_base=base, api_key=key)
+        vectors = LiteLLMEmbedder(embedder, base_url=base, api_key=key)
         async with AsyncAgent(
             name, path=":memory:", base_url=base, api_key=key, embedder=vectors
         ) as agent:

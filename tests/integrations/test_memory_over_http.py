@@ -124,7 +124,7 @@ def server() -> Iterator[ScriptedServer]:
 def settings_for(server: ScriptedServer) -> AgentSettings:
     model = ModelSettings(
         model="openai/priced-model",
-        api_base=server.url,
+        base_url=server.url,
         api_key="test-key",
         attempts=3,
         extra={"input_cost_per_token": 0.000001, "output_cost_per_token": 0.000002},

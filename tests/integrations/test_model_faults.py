@@ -127,7 +127,7 @@ def failing(case: Case) -> Iterator[tuple[AgentSettings, ScriptedServer]]:
         )
         model = ModelSettings(
             model=case.model,
-            api_base=url or None,
+            base_url=url or None,
             api_key=case.api_key,
             timeout_s=0.5 if case.reply == Reply.hanging() else 20.0,
             attempts=1,
@@ -270,7 +270,7 @@ def test_refused_connections_are_given_up_soon_and_a_wait_is_kept_within_the_bud
         with failing(case) as (settings, server):
             assert settings.model is not None
             base = settings.model
-            named = LiteLLMModel(base.model, api_base=base.base_url, api_key=base.api_key)
+            named = LiteLLMModel(base.model, base_url=base.base_url, api_key=base.api_key)
             model = RetryingModel(named, attempts=4, sleep=sleep)
             with pytest.raises(case.kind):
                 await AsyncAgent(model, path=":memory:").remember(TALK)

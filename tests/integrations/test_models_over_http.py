@@ -82,7 +82,7 @@ def run(server: ScriptedServer, work: Callable[[LiteLLMModel], Awaitable[T]], **
     async def main() -> T:
         model = LiteLLMModel(
             "openai/test-model",
-            api_base=server.url,
+            base_url=server.url,
             **{"api_key": KEY, "timeout_s": 5.0, **settings},
         )
         try:
@@ -169,7 +169,7 @@ def test_a_known_price_is_reported_and_an_unknown_one_is_none() -> None:
 
         async def priced(_: LiteLLMModel) -> ModelResponse:
             return await LiteLLMModel(
-                "openai/gpt-4o-mini", api_base=server.url, api_key=KEY
+                "openai/gpt-4o-mini", base_url=server.url, api_key=KEY
             ).complete(ask())
 
         response = run(server, priced)
@@ -310,7 +310,7 @@ def test_always_sends_the_schema_even_to_a_model_that_litellm_thinks_unfit() -> 
         async def both(_: LiteLLMModel) -> None:
             for mode in ("auto", "always"):
                 model = LiteLLMModel(
-                    "openai/gpt-4", api_base=server.url, api_key=KEY, json_schema=mode
+                    "openai/gpt-4", base_url=server.url, api_key=KEY, json_schema=mode
                 )
                 await model.complete(ask(schema=SCHEMA))
 
@@ -570,7 +570,7 @@ def test_the_model_passes_the_checker() -> None:
 
         async def check(_: LiteLLMModel) -> None:
             await check_chat_model(
-                lambda: LiteLLMModel("openai/test-model", api_base=server.url, api_key=KEY)
+                lambda: LiteLLMModel("openai/test-model", base_url=server.url, api_key=KEY)
             )
 
         run(server, check)
@@ -599,7 +599,7 @@ def test_retries_ride_out_a_rate_limit_and_a_failure_and_the_budget_counts_each_
 
 async def test_one_model_serves_several_event_loops_in_turn() -> None:
     with ScriptedServer(lambda body, index: f"answer {index}") as server:
-        model = LiteLLMModel("openai/test-model", api_base=server.url, api_key=KEY)
+        model = LiteLLMModel("openai/test-model", base_url=server.url, api_key=KEY)
 
         async def once() -> str:
             text = (await model.complete(ask())).text

@@ -63,7 +63,7 @@ def anthropic() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 def complete(name: str, url: str) -> str:
     async def ask() -> str:
-        model = LiteLLMModel(name, api_base=url, api_key="a-key")
+        model = LiteLLMModel(name, base_url=url, api_key="a-key")
         try:
             return (await model.complete(REQUEST)).text
         finally:

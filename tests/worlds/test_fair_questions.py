@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import KITS_PATH
 
-from environments import EnvironmentFault, Probe, play
+from environments import EnvironmentFault, Probe, play, truncate
 from environments.play.answer_cache import (
     AnswerCache,
     AnswerKey,
@@ -229,7 +229,7 @@ async def test_an_unreadable_reply_is_an_answer_that_abstains_and_says_so() -> N
         return "{}" if request.role is Role.ANSWERER else kit.reply(request)
 
     async with kit.open_r2(mumbling) as agent:
-        played = await play(agent.at(EMPTY), WORLD, sessions=1, ask=False)
+        played = await play(agent.at(EMPTY), truncate(WORLD, 1), ask=False)
         scored = await score_group(agent, WORLD, [played.end], WORLD.probes[:1])
         assert scored.members[0][0].unreadable and scored.members[0][0].abstained
 

@@ -143,10 +143,9 @@ class _BranchCredit:
             self.shares[response_id] = credit
 
 
-def logo_advantages(  # noqa: PLR0913 (the rules of credit)
+def logo_advantages(
     groups: Sequence[CreditGroup],
     *,
-    local_weight: float = 1.0,
     weights: Mapping[Branch, float] | None = None,
     estimator: Estimator = group_zscore,
     balance: Balance = "rows",
@@ -155,18 +154,18 @@ def logo_advantages(  # noqa: PLR0913 (the rules of credit)
 ) -> Credit:
     """Compute one advantage for each response.
 
-    Groups weigh 1 or what `weights` says of their branch, local groups `local_weight`
-    (1 is the reference).
+    Groups weigh 1 (the reference) or what `weights` says of their branch.
     With `balance="rows"` an update over all rows averages over rows. With "branches"
-    each branch's rows are scaled so that this average equals mean(global) +
-    local_weight * mean(local) + mean(answer). The selector names the members of a group
+    each branch's rows are scaled so that this average equals the weighted sum of the
+    branches' means. The selector names the members of a group
     whose responses are credited. An estimator may give each token an advantage of its
     own. A group whose rewards lie within
     `tolerance` of each other is flat: standardising would make a full advantage of a
     difference that means nothing. Raises `TrainFault` for a group that must not be
     compared.
     """
-    if local_weight < 0:
+    weights = weights or {}
+    if (local_weight := weights.get("local", 1.0)) < 0:
         raise TrainFault(f"local_weight must not be negative; it is {local_weight}")
     branches: dict[Branch, _BranchCredit] = {}
     for group in groups:
@@ -181,7 +180,7 @@ def logo_advantages(  # noqa: PLR0913 (the rules of credit)
     total: dict[str, float] = {}
     offsets: dict[str, tuple[float, ...]] = {}
     for branch, credit in branches.items():
-        weight = local_weight if branch == "local" else (weights or {}).get(branch, 1.0)
+        weight = weights.get(branch, 1.0)
         if balance == "branches" and credit.shares:
             weight *= rows / len(credit.shares)
         for response_id, advantage in credit.shares.items():

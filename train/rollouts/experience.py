@@ -248,8 +248,7 @@ def credit_groups(
     """Return the advantages, and the responses that objectives marked by the objective."""
     credit = logo_advantages(
         groups,
-        local_weight=plan.local_weight,
-        weights=plan.branches,
+        weights={**plan.branches, "local": plan.local_weight},
         estimator=plan.estimator,
         balance=plan.balance,
         selector=plan.selector,

@@ -106,24 +106,35 @@ async def _at_the_end(grading: Grading, group: RolloutGroup) -> list[Comparison]
         recorded=ModelError,
     )
     scores = {id(rollout): member for rollout, member in zip(whole, answered.members, strict=True)}
+
+    def graded(rollout: Rollout, kind: str, place: int, session_id: str) -> GradedRun:
+        run, earned = GradedRun(calls=rollout.calls_of(session_id)), scores.get(id(rollout))
+        end, traces = rollout.trajectory.end, rollout.trajectory.traces
+        if earned is None or rollout.trace_of(place) is None:
+            return run
+        if kind == "terminal":
+            return grading.grade(run, episode, end, earned, [trace.report for trace in traces])
+        due = questions[session_id]
+        if plan.asks and terminal_credit(due, earned) is None:
+            return run
+        own = {probe.id for probe in due.own}
+        return grading.grade_session(
+            run,
+            episode,
+            end,
+            [score for score in earned if score.probe_id in own],
+            traces[place].report,
+            questions=due.own,
+            terminal=True,
+        )
+
     return [
         _compared(
             grading,
             group,
             place,
             kind,
-            [
-                _graded_rollout(
-                    grading,
-                    episode,
-                    rollout,
-                    place,
-                    questions[session.id],
-                    scores.get(id(rollout)),
-                    kind=kind,
-                )
-                for rollout in group.rollouts
-            ],
+            [graded(rollout, kind, place, session.id) for rollout in group.rollouts],
         )
         for kind in plan.credits
         if kind in ("terminal", "session")
@@ -209,38 +220,6 @@ async def _asked(
         recorded=ModelError,
     )
     return asked, questions, dict(zip(distinct, answered.members, strict=True))
-
-
-def _graded_rollout(  # noqa: PLR0913 (what a rollout's credit rests on)
-    grading: Grading,
-    episode: Episode,
-    rollout: Rollout,
-    place: int,
-    questions: SessionQuestions,
-    scores: Sequence[ProbeScore] | None,
-    *,
-    kind: str,
-) -> GradedRun:
-    """Grade a rollout for one session; `scores` is None for a rollout that failed."""
-    run = GradedRun(calls=rollout.calls_of(episode.sessions[place].id))
-    traces = rollout.trajectory.traces
-    if scores is None or rollout.trace_of(place) is None:
-        return run
-    if kind == "session":
-        if grading.plan.asks and terminal_credit(questions, scores) is None:
-            return run
-        own = {probe.id for probe in questions.own}
-        return grading.grade_session(
-            run,
-            episode,
-            rollout.trajectory.end,
-            tuple(score for score in scores if score.probe_id in own),
-            traces[place].report,
-            questions=questions.own,
-            terminal=True,
-        )
-    reports = tuple(trace.report for trace in traces)
-    return grading.grade(run, episode, rollout.trajectory.end, scores, reports)
 
 
 # -- memory manager: reruns of a session -----------------------------------------------

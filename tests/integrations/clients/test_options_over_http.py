@@ -21,7 +21,7 @@ def complete(
     request: ModelRequest, server: ScriptedServer, name: str = "openai/test-model"
 ) -> ModelResponse:
     async def story() -> ModelResponse:
-        model = LiteLLMModel(name, api_base=server.url, api_key="not-a-key")
+        model = LiteLLMModel(name, base_url=server.url, api_key="not-a-key")
         try:
             return await model.complete(request)
         finally:

@@ -52,7 +52,7 @@ def test_a_small_mixed_batch_gives_the_advantages_computed_by_hand() -> None:
     # rewards 0, 0, 1, the anchor g0 last: mean 1/3, unbiased variance (1/9 + 1/9 + 4/9)/2 =
     # 1/3, so -0.57735, -0.57735, 1.15470.
     credit = logo_advantages(
-        [_global([1.0, 0.0]), _local([0.0, 0.0, 1.0], ["l0", "l1", "g0"])], local_weight=0.5
+        [_global([1.0, 0.0]), _local([0.0, 0.0, 1.0], ["l0", "l1", "g0"])], weights={"local": 0.5}
     )
     assert credit.advantages == pytest.approx(
         {"g0": 0.707107 + 0.5 * 1.154701, "g1": -0.707107, "l0": -0.288675, "l1": -0.288675},
@@ -113,7 +113,7 @@ def test_a_difference_within_the_tolerance_is_none() -> None:
 
 def test_balance_by_branches_makes_each_branch_weigh_alike() -> None:
     groups = [_global([1.0, 0.0]), _local([0.0, 1.0, 0.0, 1.0], ["a", "b", "c", "d"])]
-    credit = logo_advantages(groups, balance="branches", local_weight=1.0)
+    credit = logo_advantages(groups, balance="branches")
     rows = len(credit.advantages)
     shares = {name: credit.advantages[name] / rows for name in credit.advantages}
     # The mean over rows is mean(global) + mean(local): each global row counts its

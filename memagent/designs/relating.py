@@ -16,7 +16,7 @@ from memagent.core.long_work import Slices
 from memagent.core.records import Fact, NodeKind, Relation
 from memagent.designs.base import Related, RelateSettings, SlotContext
 from memagent.memory.bank import MemoryBank
-from memagent.search.fusion import Candidate, item_hit
+from memagent.search.fusion import Candidate, hits_of, item_hit
 from memagent.state.adjacency import Path
 from memagent.state.effects import entity_id, names_in
 from memagent.state.fold import folded
@@ -69,7 +69,7 @@ async def relate(
     ]
     chosen = _shared_cap(fitting, settings.cap)
     shown = [
-        [candidate.hit() for candidate in near if candidate.id in chosen]
+        hits_of([candidate for candidate in near if candidate.item.id in chosen])
         async for near in slices.over(fitting)
     ]
     if settings.recent:

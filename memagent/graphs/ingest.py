@@ -110,7 +110,7 @@ async def index(state: IngestState, runtime: NodeRuntime) -> IngestState:
     graph.
     """
     context = runtime.context
-    await context.bank.follow()
+    await context.bank.follow(context.bank.now())
     chunk = _chunk(state)
     if chunk.index + 1 < chunk.count or "commit" not in state:
         return {}

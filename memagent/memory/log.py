@@ -150,7 +150,8 @@ class Log:
 
         Raises `WrongLoop` from a foreign event loop.
         """
-        self._own_loop()
+        if self._loop is not asyncio.get_running_loop():
+            self._own_loop()
         head = await self._rows.head(self.scope)
         if head <= self.state.seq:
             return self.state

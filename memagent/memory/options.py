@@ -46,9 +46,9 @@ class SearchHits(list[Hit]):
             self._judge = None
         return self._evidence
 
-    def unless_below(self, probability: float | None) -> SearchHits:
+    def unless_below(self, probability: float) -> SearchHits:
         """Return these hits, or none where their evidence is below a probability."""
-        if probability is None or self.evidence.probability >= probability:
+        if self.evidence.probability >= probability:
             return self
         evidence = self.evidence
         return SearchHits(judge=lambda: evidence)
@@ -119,7 +119,8 @@ class SearchOptions:
 
     def filter(self) -> Filter:
         """Return the filter, trust included. Raises `ConfigError` for an unknown trust."""
-        return trusting(self.where or Filter(), self.min_trust)
+        where = self.where or Filter()
+        return where if self.min_trust is None else trusting(where, self.min_trust)
 
 
 def trusting(where: Filter, least: Trust | str | None) -> Filter:

@@ -80,7 +80,7 @@ class Memory(CareVerbs):
         metadata that cannot be stored, and for an expiry that has passed already.
         """
         with input_errors():
-            op = new_item(text, options, now=self.bank.now())
+            op = new_item(text, options, now=self.bank.log.clock())
         return _written(await self._write(op))
 
     @verb("create_memory")

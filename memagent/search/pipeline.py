@@ -210,19 +210,16 @@ class Projector:
         fresh: list[MemoryItem] = []
         texts: list[tuple[str, str]] = []
         slices = Slices()
-        for item_id in sorted(set(changed)):
+        async for item_id in slices.over(sorted(set(changed))):
             item = state.items.get(item_id)
             if item is not None and item.active and item_id not in expired:
                 fresh.append(item)
                 texts.append(index_texts(state, item))
             else:
                 gone.append(item_id)
-            await slices.rest()
         await self._fill_arena(texts, slices)
-        docs: list[Doc] = []
-        for item, pair in zip(fresh, texts, strict=True):
-            docs.append(self._doc(item, pair))
-            await slices.rest()
+        pairs = slices.over(zip(fresh, texts, strict=True))
+        docs = [self._doc(item, pair) async for item, pair in pairs]
         if len(gone) + len(docs) < _LARGE:
             return _changed(view, gone, docs)
         return await aside(_changed, view, gone, docs)
@@ -241,11 +238,8 @@ class Projector:
         # Own texts first: the rows of one field then lie side by side, and a scan of
         # one does not pass through the other's.
         ordered = dict.fromkeys((*(own for own, _ in texts), *(context for _, context in texts)))
-        missing: list[str] = []
-        for text in ordered:
-            if self.arena.row(text) == NO_ROW:
-                missing.append(text)
-            await slices.rest()
+        row = self.arena.row
+        missing = [text async for text in slices.over(ordered) if row(text) == NO_ROW]
         for at in range(0, len(missing), _TEXTS_AT_ONCE):
             some = missing[at : at + _TEXTS_AT_ONCE]
             try:

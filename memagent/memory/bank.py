@@ -25,7 +25,6 @@ from memagent.core.snapshot import (
     MemorySnapshot,
     StatsDelta,
 )
-from memagent.events.merge import checked_delta
 from memagent.memory.incoming import session_entry
 from memagent.memory.log import Log, system_clock
 from memagent.memory.view import SavedProjections, Sources, View, ViewContent
@@ -291,5 +290,7 @@ class MemoryBank:
 
 
 def _delta_entry(state: BankState, delta: GraphDelta) -> GraphDelta | None:
+    from memagent.events.merge import checked_delta
+
     checked = checked_delta(state.graph, delta)
     return None if checked.empty and not checked.rejected else checked

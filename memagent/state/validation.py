@@ -30,8 +30,9 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from memagent.core import Later
 from memagent.core.answers import Filter
 from memagent.core.ops import (
     Add,
@@ -45,20 +46,14 @@ from memagent.core.ops import (
     Update,
 )
 from memagent.core.records import Chunk, Fact, MemoryItem, TimeSpan, Trust, Turn, lowest_trust
-from memagent.state.backing import (
-    Grounds,
-    Guard,
-    Words,
-    backs_addition,
-    backs_change,
-    backs_deletion,
-    confirmed,
-    questions_in,
-    steers,
-    takes_back,
-)
 from memagent.state.effects import tokenize
 from memagent.state.fold import folded
+
+if TYPE_CHECKING:
+    from memagent.state import backing
+    from memagent.state.backing import Guard, Words
+else:
+    backing = Later("memagent.state.backing")
 
 LISTED: Final = ("speakers", "subjects", "kinds", "session_ids", "tags")
 """The fields of `Filter` that list values."""
@@ -199,7 +194,7 @@ class Evidence:
         """Return the trust in a new text."""
         return self._trust(
             ids,
-            lambda words, suspects: backs_addition(
+            lambda words, suspects: backing.backs_addition(
                 words, fact.text, suspect=self._terms_of(suspects), valid=fact.valid
             ),
         )
@@ -215,16 +210,16 @@ class Evidence:
             if any(item.id in text for text in suspects):
                 return False
             if isinstance(op, Delete):
-                return backs_deletion(words, item.text)
+                return backing.backs_deletion(words, item.text)
             valid = op.valid if op.valid != item.valid else None
-            return backs_change(words, old=item.text, new=op.text.strip(), valid=valid)
+            return backing.backs_change(words, old=item.text, new=op.text.strip(), valid=valid)
 
         level = self._trust(ids, backs)
         if self.chunk is None or item.trust.rank > Trust.USER.rank:
             return level
         own = self._own_words(ids)
         willed = own is not None and (
-            takes_back(own, item.text) if isinstance(op, Delete) else backs(own, ())
+            backing.takes_back(own, item.text) if isinstance(op, Delete) else backs(own, ())
         )
         if level is Trust.ASSISTANT:
             return Trust.USER if willed else level
@@ -233,7 +228,11 @@ class Evidence:
             return level
         new = "" if isinstance(op, Delete) else op.text
         known = own.terms if own is not None else frozenset[str]()
-        return Trust.ASSISTANT if steers(spoken, old=item.text, new=new, known=known) else level
+        return (
+            Trust.ASSISTANT
+            if backing.steers(spoken, old=item.text, new=new, known=known)
+            else level
+        )
 
     def _own_words(self, ids: Sequence[str]) -> Words | None:
         """Return the user's cited words, and those of an assistant that the user confirmed.
@@ -249,7 +248,9 @@ class Evidence:
             heard = before is not None and before.trust is Trust.ASSISTANT
             if turn.trust.rank > Trust.USER.rank:
                 continue
-            confirms = confirmed(before.said, turn.said) if before is not None and heard else ""
+            confirms = (
+                backing.confirmed(before.said, turn.said) if before is not None and heard else ""
+            )
             if confirms and before is not None and {before.id, turn.id} & set(ids):
                 answered |= {before.id, turn.id}
                 said += [confirms]
@@ -257,9 +258,13 @@ class Evidence:
             if turn.id in ids or turn.id in answered:
                 answered.add(turn.id)
                 said.append(turn.said)
-                asked.append(questions_in(before.said) if before is not None and heard else "")
+                asked.append(
+                    backing.questions_in(before.said) if before is not None and heard else ""
+                )
         names = dict.fromkeys(turn.speaker for turn in turns if turn.trust.rank <= Trust.USER.rank)
-        return Words(tuple(said), tuple(names), tuple(asked)) if answered >= set(ids) else None
+        return (
+            backing.Words(tuple(said), tuple(names), tuple(asked)) if answered >= set(ids) else None
+        )
 
     def _trust(self, ids: Sequence[str], backs: Callable[[Words, Sequence[str]], bool]) -> Trust:
         """Return the lowest trust among the cited turns, or all when none is cited.
@@ -282,7 +287,7 @@ class Evidence:
         if key not in self._words:
             trusted = (turn for turn in self.turns.values() if turn.trust.rank <= Trust.USER.rank)
             speakers = dict.fromkeys(turn.speaker for turn in (*cited, *trusted))
-            self._words[key] = Words(tuple(turn.said for turn in cited), tuple(speakers))
+            self._words[key] = backing.Words(tuple(turn.said for turn in cited), tuple(speakers))
         return self._words[key]
 
     def _terms_of(self, texts: Sequence[str]) -> frozenset[str]:
@@ -447,7 +452,7 @@ class _Validator:
         if isinstance(op, Add):
             cited |= dict.fromkeys(op.fact.source_turn_ids)
         turns = [turn for name in cited if (turn := self.source.turns.get(name)) is not None]
-        told = Grounds(
+        told = backing.Grounds(
             shown,
             tuple(turn.said for turn in turns),
             tuple(dict.fromkeys(turn.speaker for turn in self.source.turns.values())),

@@ -17,7 +17,6 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from memagent.config import AgentSettings
-from memagent.core import Later
 from memagent.core.errors import ConfigError, InputError, fault_in
 from memagent.core.exchange import Role, Sampling
 from memagent.core.recipes import BALANCED, Recipe
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from memagent.events.graph_files import FrozenEventGraph
     from memagent.graphs.state import Tool
     from memagent.memory import facade
-else:
-    facade = Later("memagent.memory.facade")
 
 
 class AgentOptions(TypedDict, total=False):
@@ -158,7 +155,9 @@ class AgentParts:
     @property
     def memory(self) -> facade.Memory:
         """Direct verbs on the memory."""
-        return facade.Memory(
+        from memagent.memory.facade import Memory
+
+        return Memory(
             self.bank, recipe=self.recipe or BALANCED, capture_content=self.capture_content
         )
 

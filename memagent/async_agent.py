@@ -23,7 +23,6 @@ from memagent.core.records import Session, Trust
 from memagent.core.reports import AgentStatus, IngestReport
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Trial
-from memagent.designs.parts.guarded import guarded
 from memagent.memory.incoming import Said, When, as_question, as_session, split_session
 from memagent.parts import NoModel
 from memagent.remembering import OnError, remember_session
@@ -41,7 +40,7 @@ from memagent.tracing import (
 
 if TYPE_CHECKING:
     from memagent import experience
-    from memagent.designs.parts import reading
+    from memagent.designs.parts import guarded, reading
     from memagent.experience import Learned, Recall, ReportOptions
     from memagent.graphs.chat_run import ChatOptions
     from memagent.graphs.state import AgentContext
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from memagent.memory import threads, timetravel
     from memagent.memory.options import SearchArguments, SearchHits
 else:
+    guarded = Later("memagent.designs.parts.guarded")
     reading = Later("memagent.designs.parts.reading")
     experience = Later("memagent.experience")
     traced_model = Later("memagent.llm.wrappers")
@@ -134,7 +134,7 @@ class AsyncAgent(AgentParts):
         session = as_session(what, at=at, session_id=session_id, now=self.clock())
         context = self.context
         if not self.keep_unreadable and self.design.needs_model:
-            own = guarded(context.design, pair=reading.backed_by_reader)
+            own = guarded.guarded(context.design, pair=reading.backed_by_reader)
             context = replace(context, design=own)
         with operation_span("upsert_memory", capture=self.capture_content) as span:
             report, failure = await remember_session(session, context=context, tracing=self.tracing)

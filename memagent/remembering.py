@@ -19,8 +19,7 @@ from memagent.core.ops import OpBatch
 from memagent.core.records import Chunk, Session
 from memagent.core.reports import ChunkReport, IngestReport
 from memagent.core.snapshot import Commit
-from memagent.designs.base import Proposal
-from memagent.designs.parts.guarded import BY_RULES, first_unread
+from memagent.designs.base import BY_RULES, Proposal
 from memagent.memory.incoming import split_session
 
 if TYPE_CHECKING:
@@ -76,6 +75,8 @@ def _note(parts: Sequence[Proposal[Any]], commit: Commit) -> str:
     """Say why the rules stood in for the model, if they did."""
     if not any(done.op.reason.startswith(BY_RULES) for done in commit.ops):
         return ""
+    from memagent.designs.parts.guarded import first_unread
+
     for role, part in zip(("extractor", "manager"), parts, strict=False):
         if (at := first_unread(part.parse)) is not None:
             replies = part.responses[at : at + 1] or part.responses[-1:]

@@ -294,6 +294,8 @@ class Checkpoints:
 
     def grown(self, memory: Projected, *, seq: int, items: int) -> None:
         """Begin a checkpoint in the background if the memory grew enough; returns at once."""
+        if max(seq, items) < FEWEST_ENTRIES:
+            return
         key = memory.scope.key
         due = self._last.get(key, 0) + max(FEWEST_ENTRIES, items // GROWTH)
         if max(seq, items) < due or not self._writes:

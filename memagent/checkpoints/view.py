@@ -277,7 +277,7 @@ def put_view(
     kept: list[tuple[Segment, Mask]] = []
     ids: list[bytes] = []
     left_out: list[bytes] = []
-    for part in view.pieces:
+    for part in view.pieces.parts:
         segment, keys = part.segment, _ids_of(part.segment)
         keep = np.ones(len(segment), bool) if part.dead is None else ~part.dead
         good = keep & np.fromiter((key not in stale and key in places for key in keys), bool)

@@ -67,7 +67,8 @@ class Slices:
         """Yield the items, and rest after the use of each."""
         for item in items:
             yield item
-            await self.rest()
+            if perf_counter() >= self._until:
+                await self.rest()
 
 
 async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from memagent.core.answers import Answer, Hit, Question
 from memagent.core.errors import ConfigError, ModelError, boundary
@@ -54,11 +54,15 @@ from memagent.core.ops import MemoryOp, OpLimits, ParseStatus, Rejected, Repair
 from memagent.core.records import Chunk, Fact, Id, ItemStats, Record, Session, Text
 from memagent.core.snapshot import Commit, GraphDelta
 from memagent.core.trials import Edit, Trial
-from memagent.core.workspace import Workspace
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel, Clock
-from memagent.state.backing import Guard
 
+if TYPE_CHECKING:
+    from memagent.core.workspace import Workspace
+    from memagent.state.backing import Guard
+
+BY_RULES: Final = "remembered by the rules, as the model's replies could not be read"
+"""The reason of ops that stand in for a model's."""
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 _HEADER = re.compile(r"\A---\n(.*?)\n---\n(.*)\Z", re.DOTALL)
 _USER = "\n=== user ===\n"

@@ -16,7 +16,7 @@ from memagent.core.long_work import Slices
 from memagent.core.records import Fact, NodeKind, Relation
 from memagent.designs.base import Related, RelateSettings, SlotContext
 from memagent.memory.bank import MemoryBank
-from memagent.search.fusion import Candidate, item_hit
+from memagent.search.fusion import Candidate, hits_of, item_hit
 from memagent.state.adjacency import Path
 from memagent.state.effects import entity_id, names_in
 from memagent.state.fold import folded
@@ -63,13 +63,11 @@ async def relate(
     """
     nearest = await ctx.bank.most_similar([fact.text for fact in facts], k=4 * settings.k)
     slices = Slices()
-    fitting = [
-        _fitting(fact, near, settings)
-        async for fact, near in slices.over(zip(facts, nearest, strict=True))
-    ]
+    pairs = zip(facts, nearest, strict=True)
+    fitting = [_fitting(fact, near, settings) async for fact, near in slices.over(pairs)]
     chosen = _shared_cap(fitting, settings.cap)
     shown = [
-        [candidate.hit() for candidate in near if candidate.id in chosen]
+        hits_of([candidate for candidate in near if candidate.item.id in chosen])
         async for near in slices.over(fitting)
     ]
     if settings.recent:
@@ -89,15 +87,20 @@ async def relate(
 
 
 def _fitting(fact: Fact, near: Iterable[Candidate], settings: RelateSettings) -> list[Candidate]:
-    subject = folded(fact.subject or fact.speaker or "") if settings.same_subject else ""
-
-    def fits(candidate: Candidate) -> bool:
+    """Return the first candidates that are close enough and tell of the fact's subject."""
+    name = fact.subject or fact.speaker or ""
+    subject, most = folded(name) if settings.same_subject else "", 2 * settings.k
+    fitting: list[Candidate] = []
+    for candidate in near:
         owner = candidate.item.subject or candidate.item.speaker
-        cosine = candidate.arms.get("dense", 0.0)
-        close = "lexical" in candidate.arms or cosine >= settings.min_cosine
-        return close and (not subject or not owner or folded(owner) == subject)
-
-    return list(islice(filter(fits, near), 2 * settings.k))
+        close = candidate.arms.get("dense", 0.0) >= settings.min_cosine
+        if (close or "lexical" in candidate.arms) and (
+            not subject or not owner or owner == name or folded(owner) == subject
+        ):
+            fitting.append(candidate)
+        if len(fitting) == most:
+            break
+    return fitting
 
 
 def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> set[str]:
@@ -109,7 +112,7 @@ def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> set[str]:
     for depth in range(max((len(near) for near in ranked), default=0)):
         for near in ranked:
             if depth < len(near) and len(chosen) < cap:
-                chosen.add(near[depth].id)
+                chosen.add(near[depth].item.id)
     return chosen
 
 

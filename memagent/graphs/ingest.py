@@ -21,7 +21,6 @@ from memagent.designs.relating import linked_hits
 from memagent.designs.relating import relate as relate_facts
 from memagent.graphs.state import AgentContext, Flow, IngestState, NodeRuntime, Step
 from memagent.state.adjacency import event_as_item
-from memagent.state.backing import Guard
 from memagent.state.validation import validate_ops
 from memagent.tracing import step
 
@@ -65,6 +64,8 @@ async def validate(state: IngestState, runtime: NodeRuntime) -> IngestState:
     decided = proposal is not None and (proposal.responses or any(op.about for op in proposed))
     guard = None
     if decided:
+        from memagent.state.backing import Guard
+
         linked = frozenset(hit.id for own in state.get("related", ()) for hit in linked_hits(own))
         guard = replace(design.guard or Guard(enforce=False), linked=linked)
     check = partial(
@@ -110,7 +111,7 @@ async def index(state: IngestState, runtime: NodeRuntime) -> IngestState:
     graph.
     """
     context = runtime.context
-    await context.bank.follow()
+    await context.bank.follow(context.bank.now())
     chunk = _chunk(state)
     if chunk.index + 1 < chunk.count or "commit" not in state:
         return {}

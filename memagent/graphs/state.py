@@ -256,7 +256,7 @@ class AgentContext:
             clock=self.clock,
             session=session,
             chunk=chunk,
-            tools=self.tool_specs if tools else (),
+            tools=self.tool_specs if tools and self.tools else (),
             transcript=transcript,
             sampling=self.sampling,
         )
@@ -380,7 +380,7 @@ def langsmith_tracing(*, enabled: bool) -> AbstractContextManager[object]:
 
     A process could trace when the SDK is loaded or one of its variables is set.
     """
-    could = "langsmith" in sys.modules or any(name in os.environ for name in _TRACING_VARIABLES)
+    could = "langsmith" in sys.modules or any(map(os.environ.__contains__, _TRACING_VARIABLES))
     if not enabled and not could:
         return nullcontext()
     from langsmith import tracing_context  # pyright: ignore[reportUnknownVariableType]

@@ -40,15 +40,15 @@ class AppendRequest:
     rewrites: Mapping[int, PreparedEntry] = field(default_factory=dict[int, PreparedEntry])
     """New payloads of earlier rows, by sequence."""
 
-    @property
-    def erases(self) -> bool:
-        """Whether it erases words that were written before."""
-        return bool(self.rewrites) or any(entry.kind == ERASED for entry in self.entries)
+    erases: bool = field(init=False)
+    """Whether it erases words that were written before."""
+    size_bytes: int = field(init=False)
+    """Length of the payloads."""
 
-    @property
-    def size_bytes(self) -> int:
-        """Length of the payloads."""
-        return sum(len(entry.body) for entry in self.entries)
+    def __post_init__(self) -> None:
+        erases = bool(self.rewrites) or ERASED in [entry.kind for entry in self.entries]
+        object.__setattr__(self, "erases", erases)
+        object.__setattr__(self, "size_bytes", sum([len(entry.body) for entry in self.entries]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +155,8 @@ class Transaction:
 
         Returns that entry's sequence, 0 when there is none.
         """
+        if not request.erases:
+            return 0
         last = max(
             (
                 seq
@@ -163,20 +165,19 @@ class Transaction:
             ),
             default=0,
         )
-        if last or request.rewrites:
-            self.flush()
-            if last:
-                self._cursor.execute(self._sql.drop_payloads, (tip.scope_id,))
-            for seq, entry in request.rewrites.items():
-                row = (entry.salt, entry.body, tip.scope_id, seq)
-                self._cursor.execute(self._sql.rewrite_payload, row)
-            self._cursor.execute(self._sql.drop_responses, (tip.scope_id,))
-            self._cursor.execute(self._sql.drop_vectors)
-            self._backend.forget_copies(self._cursor, scope_digest(request.scope))
-            self.erased = os.urandom(8).hex()
-            for key in (SCRUB_KEY, ERASURE_KEY):
-                self._cursor.execute(self._sql.put_meta, (key, self.erased))
-            crash_points.reach("erase.deleted")
+        self.flush()
+        if last:
+            self._cursor.execute(self._sql.drop_payloads, (tip.scope_id,))
+        for seq, entry in request.rewrites.items():
+            row = (entry.salt, entry.body, tip.scope_id, seq)
+            self._cursor.execute(self._sql.rewrite_payload, row)
+        self._cursor.execute(self._sql.drop_responses, (tip.scope_id,))
+        self._cursor.execute(self._sql.drop_vectors)
+        self._backend.forget_copies(self._cursor, scope_digest(request.scope))
+        self.erased = os.urandom(8).hex()
+        for key in (SCRUB_KEY, ERASURE_KEY):
+            self._cursor.execute(self._sql.put_meta, (key, self.erased))
+        crash_points.reach("erase.deleted")
         return last
 
     def flush(self) -> None:

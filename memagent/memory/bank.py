@@ -25,12 +25,11 @@ from memagent.core.snapshot import (
     MemorySnapshot,
     StatsDelta,
 )
-from memagent.events.merge import checked_delta
 from memagent.memory.incoming import session_entry
 from memagent.memory.log import Log, system_clock
 from memagent.memory.view import SavedProjections, Sources, View, ViewContent
 from memagent.protocols import Clock, Embedder, Journal, Reranker
-from memagent.search.fusion import Candidate
+from memagent.search.fusion import Candidate, hits_of
 from memagent.search.index import IndexView
 from memagent.search.pipeline import NetworkedIndex, Projection, Projector
 from memagent.state.effects import plan_commit
@@ -179,12 +178,12 @@ class MemoryBank:
     async def refresh(self) -> None:
         """Bring the search view up to date (embeds what is new)."""
         await self.log.sync()
-        await self.follow()
+        await self.follow(self.log.clock())
 
-    async def follow(self) -> None:
-        """Bring the search view level with the state as last read or written."""
+    async def follow(self, now: datetime) -> None:
+        """Bring the search view level, at a moment, with the state as last read or written."""
         state = self.log.state
-        await self.view.follow(self.log.clock(), self.log.head)
+        await self.view.follow(now, self.log.head)
         saved = self.view.sources.saved
         if saved is not None:
             saved.grown(self, seq=state.seq, items=len(state.items))
@@ -211,10 +210,11 @@ class MemoryBank:
         Without `explain` the hits and scores are the same, but `why` is empty, which
         takes less time. To search the past, use a bank from `timetravel.as_of`.
         """
-        await self.refresh()
-        found = await self.view.search(queries, k=k, now=self.log.clock(), explain=explain)
-        hit = Candidate.hit if explain else Candidate.bare_hit
-        return [[hit(candidate) for candidate in candidates] for candidates in found]
+        await self.log.sync()
+        now = self.log.clock()
+        await self.follow(now)
+        found = await self.view.search(queries, k=k, now=now, explain=explain)
+        return [hits_of(candidates, explain=explain) for candidates in found]
 
     async def most_similar(self, texts: Sequence[str], *, k: int) -> list[list[Candidate]]:
         """Return the k items most like each text by cosine and keyword, best first, ties by id."""
@@ -290,5 +290,7 @@ class MemoryBank:
 
 
 def _delta_entry(state: BankState, delta: GraphDelta) -> GraphDelta | None:
+    from memagent.events.merge import checked_delta
+
     checked = checked_delta(state.graph, delta)
     return None if checked.empty and not checked.rejected else checked

@@ -80,7 +80,7 @@ class Memory(CareVerbs):
         metadata that cannot be stored, and for an expiry that has passed already.
         """
         with input_errors():
-            op = new_item(text, options, now=self.bank.now())
+            op = new_item(text, options, now=self.bank.log.clock())
         return _written(await self._write(op))
 
     @verb("create_memory")
@@ -105,11 +105,10 @@ class Memory(CareVerbs):
         chosen = SearchOptions(**options)
         with operation_span("search_memory", capture=self.capture_content) as span:
             bank, query = await _resolved(self, text, chosen)
-            hits = SearchHits()
-            if query is not None:
-                found = await bank.search(query, k=chosen.k)
-                hits = SearchHits(found, judge=_judge(text, found, bank))
-            hits = hits.unless_below(chosen.abstain_below)
+            found = [] if query is None else await bank.search(query, k=chosen.k)
+            hits = SearchHits(found, judge=None if query is None else _judge(text, found, bank))
+            if chosen.abstain_below is not None:
+                hits = hits.unless_below(chosen.abstain_below)
             if span.recording and query is not None:
                 put_search(span, query, hits, k=chosen.k)
             return hits
@@ -346,7 +345,7 @@ async def _resolved(
 
 def _judge(text: str, hits: Sequence[Hit], bank: MemoryBank) -> Callable[[], SearchEvidence]:
     """Return what judges the hits by the memory as it is now, when it is asked to."""
-    state, view, now = bank.state, bank.view.index, bank.now()
+    state, view, now = bank.log.state, bank.view.index, bank.log.clock()
 
     def judged() -> SearchEvidence:
         from memagent.memory.judging.certainty import read_search

@@ -22,7 +22,6 @@ from memagent.core.recipes import Recipe
 from memagent.core.records import MAX_TURN_CHARS, Chunk, Session, Trust, Turn, as_utc, content_id
 from memagent.core.snapshot import SessionStored, TurnsAdded
 from memagent.core.trials import is_trial
-from memagent.memory.options import trusting
 from memagent.state.fold import BankState
 
 
@@ -157,6 +156,8 @@ def as_question(
     given: dict[str, object] = {"k": k, "as_of": point, "recipe": recipe}
     given = {name: value for name, value in given.items() if value is not None}
     if min_trust is not None:
+        from memagent.memory.options import trusting
+
         given["where"] = trusting(asked.where, min_trust)
     if not given:
         return asked

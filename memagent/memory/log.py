@@ -150,7 +150,8 @@ class Log:
 
         Raises `WrongLoop` from a foreign event loop.
         """
-        self._own_loop()
+        if self._loop is not asyncio.get_running_loop():
+            self._own_loop()
         head = await self._rows.head(self.scope)
         if head <= self.state.seq:
             return self.state
@@ -222,23 +223,23 @@ class Log:
             await slices.rest()
         return state
 
-    def _advance(self, row: JournalRow, *, keep: bool = True) -> None:
-        known = self.state.seq
-        if row.seq <= known or (row.seq != known + 1 and row.entry.kind != "erased"):
-            return  # another reader was first, or began again
-        self._take(apply(self.state, row), row.entry, keep=keep)
-
     async def _follow(self, row: JournalRow, *, keep: bool = True) -> None:
-        """Advance by a row, and keep the state before it; a large one is applied in a thread."""
-        while is_large((row.entry,)):
+        """Advance by a row, and keep the state before it; a large one is applied in a thread.
+
+        A row that another reader applied meanwhile, or that belongs behind one that is
+        not known, is passed over.
+        """
+        large = is_large((row.entry,))
+        while True:
             state = self.state
-            if row.seq != state.seq + 1:
-                break
-            after = await aside(apply, state, row)
+            following = row.seq == state.seq + 1
+            if not following and (row.seq <= state.seq or row.entry.kind != "erased"):
+                return
+            large &= following
+            after = await aside(apply, state, row) if large else apply(state, row)
             if self.state is state:
                 self._take(after, row.entry, keep=keep)
                 return
-        self._advance(row, keep=keep)
 
     def _take(self, after: BankState, entry: Entry, *, keep: bool) -> None:
         """Go on from the state after an entry."""
@@ -357,7 +358,8 @@ class Log:
             raise StoreReadOnly(
                 f"the memory of user {self.scope.user_id!r} is open for reading only"
             )
-        self._own_loop()
+        if self._loop is not asyncio.get_running_loop():
+            self._own_loop()
         if self._lock is None:
             self._lock = asyncio.Lock()
         return self._lock

@@ -46,9 +46,9 @@ class SearchHits(list[Hit]):
             self._judge = None
         return self._evidence
 
-    def unless_below(self, probability: float | None) -> SearchHits:
+    def unless_below(self, probability: float) -> SearchHits:
         """Return these hits, or none where their evidence is below a probability."""
-        if probability is None or self.evidence.probability >= probability:
+        if self.evidence.probability >= probability:
             return self
         evidence = self.evidence
         return SearchHits(judge=lambda: evidence)
@@ -119,7 +119,8 @@ class SearchOptions:
 
     def filter(self) -> Filter:
         """Return the filter, trust included. Raises `ConfigError` for an unknown trust."""
-        return trusting(self.where or Filter(), self.min_trust)
+        where = self.where or Filter()
+        return where if self.min_trust is None else trusting(where, self.min_trust)
 
 
 def trusting(where: Filter, least: Trust | str | None) -> Filter:
@@ -170,10 +171,15 @@ def new_item(text: str, options: AddArguments, *, now: datetime) -> Add:
         source_turn_ids=tuple(options.get("source_turn_ids", ())),
         expires_at=_checked_expiry(options.get("ttl"), options.get("expires_at"), now=now),
     )
+    item_id, tags = options.get("id"), options.get("tags", ())
+    if item_id is not None and not 0 < len(item_id) <= MAX_ITEM_ID_CHARS:
+        raise InputError(f"the id has {len(item_id):,} characters; give 1 to {MAX_ITEM_ID_CHARS}")
+    if isinstance(tags, str):
+        raise InputError(f"tags is one text; give a list such as [{tags!r}]")
     return Add(
         fact=fact,
-        id=_checked_id(options.get("id")),
-        tags=_checked_tags(options.get("tags", ())),
+        id=item_id,
+        tags=tuple(tags),
         metadata=_checked_metadata(options.get("metadata")),
     )
 
@@ -214,18 +220,6 @@ def _checked_expiry(
             f"expires_at {expires_at.isoformat()} has passed already; it is {now.isoformat()}"
         )
     return expires_at
-
-
-def _checked_id(item_id: str | None) -> str | None:
-    if item_id is not None and not 0 < len(item_id) <= MAX_ITEM_ID_CHARS:
-        raise InputError(f"the id has {len(item_id):,} characters; give 1 to {MAX_ITEM_ID_CHARS}")
-    return item_id
-
-
-def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(tags, str):
-        raise InputError(f"tags is one text; give a list such as [{tags!r}]")
-    return tuple(tags)
 
 
 def _checked_metadata(metadata: object) -> dict[str, Any]:

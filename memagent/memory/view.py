@@ -35,7 +35,7 @@ from memagent.search.pipeline import (
 )
 from memagent.search.segments import NO_ROW
 from memagent.state.fold import EMPTY_STATE, BankState
-from memagent.state.versions import NEVER_LOOKED, ExpiredIds, Expiry
+from memagent.state.versions import ExpiredIds
 
 P = TypeVar("P", bound=Projected)
 MOST_PAST: Final = 2
@@ -46,6 +46,7 @@ _TEXTS_AT_ONCE: Final = 8
 _NO_ID: Final = frozenset({""})
 """A filter on ids that no item passes."""
 _NOTHING: Final[HashTrieSet[str]] = HashTrieSet()
+NEVER_LOOKED: Final = ExpiredIds(EMPTY_STATE, None)
 
 
 class SavedProjections(Protocol):
@@ -98,7 +99,7 @@ class ViewContent(NamedTuple):
     indexed: IndexView
     pending: HashTrieSet[str]
     projector: Projector
-    expiry: Expiry = NEVER_LOOKED
+    expired: ExpiredIds = NEVER_LOOKED
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,7 +123,7 @@ class View:
     """The index of a state, and the searches in it."""
 
     __slots__ = (
-        "_indexing", "_pending", "_unembedded", "expiry", "index", "past", "projector", "sources",
+        "_indexing", "_pending", "_unembedded", "expired", "index", "past", "projector", "sources",
         "state",
     )  # fmt: skip
 
@@ -131,9 +132,9 @@ class View:
     ) -> None:
         """Make an empty view, or one that goes on from what another has seen."""
         self.projector, self.sources = projector, sources
-        self.state, self.expiry = EMPTY_STATE if start is None else start.state, NEVER_LOOKED
+        self.state, self.expired = EMPTY_STATE if start is None else start.state, NEVER_LOOKED
         if start is not None and start.projector is projector:
-            self.index, self._pending, self.expiry = start.indexed, start.pending, start.expiry
+            self.index, self._pending, self.expired = start.indexed, start.pending, start.expired
         else:
             self.index, self._pending = IndexView(projector.arena), HashTrieSet(self.state.items)
         self.past: PastViews[Any] = PastViews()
@@ -145,7 +146,7 @@ class View:
     @property
     def content(self) -> ViewContent:
         """State and index as they are, for another view to go on from."""
-        return ViewContent(self.state, self.index, self._pending, self.projector, self.expiry)
+        return ViewContent(self.state, self.index, self._pending, self.projector, self.expired)
 
     @property
     def projection(self) -> Projection:
@@ -155,7 +156,7 @@ class View:
     @property
     def lagging(self) -> frozenset[str]:
         """Items that the index shows otherwise than the state."""
-        return frozenset(self._pending) | self.expiry.ids
+        return frozenset(self._pending) | self.expired
 
     # -- following a log ---------------------------------------------------------------
 
@@ -198,15 +199,16 @@ class View:
 
         `head` tells the end of the journal, for a networked index.
         """
-        before, self.expiry = self.expiry, self.expiry.at(self.state, now)
+        before, self.expired = self.expired, ExpiredIds(self.state, now)
         again = self._unembedded if self.projector.failure is None else ()
-        for item_id in (*self.expiry.since(before), *again):
+        ended = self.expired.since(before) if len(self.state.expiring) else ()
+        for item_id in (*ended, *again):
             self._pending = self._pending.insert(item_id)
         if again:
             self._unembedded = frozenset()
-        if len(self._pending) < LARGE:
+        if 0 < len(self._pending) < LARGE:
             await self._catch_up()
-        else:
+        elif len(self._pending):
             if self._indexing is None:
                 self._indexing = asyncio.Lock()
             async with self._indexing:
@@ -221,9 +223,7 @@ class View:
             if self.sources.networked is not None:
                 self.sources.networked.changed(pending)
             reach("refresh.begun")
-            index = await self.projector.catch_up(
-                self.index, state, pending, expired=self.expiry.ids
-            )
+            index = await self.projector.catch_up(self.index, state, pending, expired=self.expired)
             reach("refresh.caught_up")
             if self.projector.failure is not None:
                 lacking = (at for at in pending if _lacks_vector(state, self.projector, at))
@@ -234,7 +234,7 @@ class View:
     def level(self, head: Callable[[], Awaitable[int]]) -> Level:
         """Return the content that a networked index should have."""
         state = self.state
-        row = partial(_index_row, state, self.projector, self.expiry.ids)
+        row = partial(_index_row, state, self.projector, self.expired)
         return Level(state.seq, state.items, row, head)
 
     # -- searching ---------------------------------------------------------------------
@@ -254,8 +254,8 @@ class View:
         context = SearchContext(
             state=self.state,
             view=self.index,
-            expired=self.expiry.ids,
-            propose=self._proposed,
+            expired=self.expired,
+            propose=None if self.sources.networked is None else self._proposed,
             reranker=self.sources.reranker,
         )
         return [
@@ -283,14 +283,13 @@ class View:
             await slices.rest()
         return found
 
-    async def _proposed(self, vector: Vector, k: int, where: Filter) -> Filter:
-        """Narrow the filter to the candidates of the networked index, if there is one."""
-        networked = self.sources.networked
-        if networked is None:
+    async def _proposed(self, vector: Vector, k: int, where: Filter | None) -> Filter | None:
+        """Narrow the filter to the candidates of the networked index."""
+        assert self.sources.networked is not None
+        ids = await self.sources.networked.propose(vector, k=k, where=where, seq=self.state.seq)
+        if ids is None:
             return where
-        only = None if where.empty else where
-        ids = await networked.propose(vector, k=k, where=only, seq=self.state.seq)
-        return where if ids is None else where.model_copy(update={"ids": ids or _NO_ID})
+        return (where or Filter()).model_copy(update={"ids": ids or _NO_ID})
 
 
 def _lacks_vector(state: BankState, projector: Projector, item_id: str) -> bool:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from memagent.core.answers import Hit, Relevance
 from memagent.core.records import MemoryItem, NodeKind
-from memagent.search.index import IndexView
+from memagent.search.index import Pieces
 from memagent.search.scoring import Ranking, rounded
 from memagent.search.segments import Floats
 from memagent.state.adjacency import Path
@@ -65,25 +65,33 @@ class Candidate:
         """The item's id."""
         return self.item.id
 
-    def hit(self) -> Hit:
-        """Return the candidate as a hit."""
-        why = {
-            "arms": self.arms,
-            "ranks": self.ranks,
-            "via": self.via,
-            "fused": self.fused,
-            "factors": {name: factor for name, factor in self.factors.items() if factor != 1.0},
-            "expanded_from": self.expanded_from,
-            "collapsed": self.collapsed,
-            "rerank": self.rerank,
-            "trust": None,  # of events; an item tells its own
-            "tokens": self.tokens,
-        }
-        return item_hit(self.item, self.score, Relevance.trusted(why))
 
-    def bare_hit(self) -> Hit:
-        """Return the candidate as a hit without its reasons."""
-        return item_hit(self.item, self.score, _NO_REASONS)
+def hits_of(candidates: Iterable[Candidate], *, explain: bool = True) -> list[Hit]:
+    """Return candidates as hits, without their reasons unless `explain` asks for them.
+
+    What our own search made is not checked again.
+    """
+    hits: list[Hit] = []
+    for candidate in candidates:
+        item, why = candidate.item, _NO_REASONS
+        if explain:
+            factors = candidate.factors.items()
+            reasons = {
+                "arms": candidate.arms,
+                "ranks": candidate.ranks,
+                "via": candidate.via,
+                "fused": candidate.fused,
+                "factors": {name: factor for name, factor in factors if factor != 1.0},
+                "expanded_from": candidate.expanded_from,
+                "collapsed": candidate.collapsed,
+                "rerank": candidate.rerank,
+                "trust": None,  # of events; an item tells its own
+                "tokens": candidate.tokens,
+            }
+            why = Relevance.trusted(reasons)
+        parts = {"id": item.id, "kind": NodeKind.ITEM, "score": candidate.score, "item": item}
+        hits.append(Hit.trusted({**parts, "event": None, "why": why}))
+    return hits
 
 
 def item_hit(item: MemoryItem, score: float, why: Relevance) -> Hit:
@@ -102,8 +110,8 @@ class Pool:
     """
 
     __slots__ = (
-        "_listings", "_places", "_rows", "_view", "base", "factors", "items", "origins", "paths",
-        "scores",
+        "_listings", "_pieces", "_places", "_rows", "base", "factors", "items", "origins",
+        "paths", "scores",
     )  # fmt: skip
 
     def __init__(
@@ -112,15 +120,15 @@ class Pool:
         *,
         most: Mapping[str, float],
         size: int,
-        view: IndexView,
+        pieces: Pieces,
     ) -> None:
-        """Fuse rankings of places in a view."""
-        fused: Floats = np.zeros(view.size)
-        listed = np.zeros(view.size, bool)
+        """Fuse rankings of places in a view's pieces."""
+        fused: Floats = np.zeros(pieces.size)
+        listed = np.zeros(pieces.size, bool)
         for at, _ in arms.values():
             listed[at] = True
         places = listed.nonzero()[0]
-        row_at = np.empty(view.size, np.int64)
+        row_at = np.empty(pieces.size, np.int64)
         row_at[places] = np.arange(len(places))
         self.base = 0.0
         """The score of an item that no arm lists: the floors of all full arms."""
@@ -131,8 +139,8 @@ class Pool:
             self.base += weight * floor
             fused[at] += weight * np.maximum(scores - floor, 0.0)
             self._listings.append((name, row_at[at], scores))
-        self._view, self._places = view, places
-        self.items = view.items_at(places)
+        self._pieces, self._places = pieces, places
+        self.items = pieces.items_at(places)
         self.scores: list[float] = (fused[places] + self.base).tolist()
         """The fused score of each row."""
         self.factors: dict[str, Floats] = {}
@@ -167,11 +175,16 @@ class Pool:
             self.scores[row] += weight * max(score, 0.0)
         self._listings.append((name, np.asarray(rows, np.int64), [score for _, score in scored]))
 
-    def column(self, rule: Callable[[MemoryItem], float]) -> Floats:
-        """Return what a pure rule of an item gives for each row."""
-        added = [rule(item) for item in self.items[len(self._places) :]]
-        listed = self._view.column_at(rule, self._places) if len(self._places) else np.zeros(0)
-        return np.concatenate([listed, added]) if added else listed
+    def columns(self, rules: Mapping[str, Callable[[MemoryItem], float]]) -> dict[str, Floats]:
+        """Return what pure rules of an item give for each row, by the rules' names."""
+        if not len(self._places):
+            columns = dict.fromkeys(rules, np.zeros(0))
+        else:
+            columns = self._pieces.columns_at(rules, self._places)
+        if added := self.items[len(self._places) :]:
+            for name, rule in rules.items():
+                columns[name] = np.concatenate([columns[name], [rule(item) for item in added]])
+        return columns
 
     def weigh(self, factors: Mapping[str, Iterable[float] | Floats]) -> Floats:
         """Keep the weights of each row by name, and return the scores times all of them."""

@@ -11,7 +11,7 @@ the segments one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final
@@ -22,7 +22,7 @@ from rpds import HashTrieMap
 
 from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem, TimeSpan
-from memagent.search.segments import NO_ROW, OWN, Arena, Doc, Ints, Mask, Segment, ranks_of
+from memagent.search.segments import NO_ROW, OWN, Arena, Doc, Ints, Mask, Segment
 from memagent.state.validation import allowed_values
 
 _TAIL: Final = 32
@@ -45,13 +45,45 @@ class Part:
         return len(self.segment) - self.dead_count
 
 
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The parts of a view that are searched, with the place of each one's first document."""
+
+    parts: tuple[Part, ...]
+    offsets: Sequence[int]
+    size: int
+    """One more than the highest place: documents, dead ones included."""
+
+    def items_at(self, places: npt.NDArray[np.int64]) -> list[MemoryItem]:
+        """Return the items at places (m,)."""
+        parts, at = self.parts, places.tolist()
+        if len(parts) == 1:
+            items = parts[0].segment.items
+            return [items[place] for place in at]
+        offsets = self.offsets
+        which: list[int] = (np.searchsorted(offsets, places, side="right") - 1).tolist()
+        return [
+            parts[i].segment.items[place - offsets[i]] for i, place in zip(which, at, strict=True)
+        ]
+
+    def columns_at(
+        self,
+        rules: Mapping[str, Callable[[MemoryItem], float]],
+        places: npt.NDArray[np.int64],
+    ) -> dict[str, npt.NDArray[np.float64]]:
+        """Return what pure rules give for the documents at places (m,), by the rules' names."""
+        found: dict[str, npt.NDArray[np.float64]] = {}
+        for name, rule in rules.items():
+            columns = [part.segment.column(rule) for part in self.parts]
+            found[name] = (columns[0] if len(columns) == 1 else np.concatenate(columns))[places]
+        return found
+
+
 @dataclass(slots=True)
 class _Lazy:
     """The pieces of a view, made when it is first searched."""
 
-    pieces: tuple[Part, ...] | None = None
-    offsets: Sequence[int] = ()
-    size: int = 0
+    pieces: Pieces | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +155,11 @@ class IndexView:
 
     def prepare(self, rules: Collection[Callable[[MemoryItem], float]]) -> None:
         """Make what the first search of this view would make, with the columns of the rules."""
-        for piece in self.pieces:
+        for part in self.pieces.parts:
             for rule in rules:
-                piece.segment.column(rule)
+                part.segment.column(rule)
 
     # -- looking up --------------------------------------------------------------------
-
-    def names(self) -> list[frozenset[str]]:
-        """Return the speakers and subjects of each part that has any.
-
-        A set may hold names that only removed items have.
-        """
-        return [part.segment.names for part in self.pieces if part.segment.names]
 
     def of_session(self, session_id: str) -> list[MemoryItem]:
         """Return the items of a session, in no particular order."""
@@ -158,56 +183,20 @@ class IndexView:
     # -- scoring -----------------------------------------------------------------------
 
     @property
-    def pieces(self) -> tuple[Part, ...]:
+    def pieces(self) -> Pieces:
         """The parts that are searched, the tail as the last; a small view is one part."""
-        lazy = self._lazy
-        if lazy.pieces is None:
-            pieces = self.parts
+        if self._lazy.pieces is None:
+            parts = self.parts
             if len(self.tail):
-                pieces = (
-                    *pieces,
+                parts = (
+                    *parts,
                     Part(Segment.of(sorted(self.tail.values(), key=lambda doc: doc.item.id))),
                 )
-            if len(pieces) > 1 and len(self) <= _FEW:
-                pieces = (Part(Segment.merged([(part.segment, part.dead) for part in pieces])),)
-            *lazy.offsets, lazy.size = accumulate((len(part.segment) for part in pieces), initial=0)
-            lazy.pieces = pieces
-        return lazy.pieces
-
-    @property
-    def offsets(self) -> Sequence[int]:
-        """Place of the first document of each piece."""
-        return self._lazy.offsets if self.pieces else ()
-
-    @property
-    def size(self) -> int:
-        """One more than the highest place: documents, dead ones included."""
-        return self._lazy.size if self.pieces else 0
-
-    def column_at(
-        self, rule: Callable[[MemoryItem], float], places: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float64]:
-        """Return what a pure rule gives for the documents at places (m,)."""
-        columns = [piece.segment.column(rule) for piece in self.pieces]
-        return (columns[0] if len(columns) == 1 else np.concatenate(columns))[places]
-
-    def items_at(self, places: npt.NDArray[np.int64]) -> list[MemoryItem]:
-        """Return the items at places (m,)."""
-        pieces, at = self.pieces, places.tolist()
-        if len(pieces) == 1:
-            items = pieces[0].segment.items
-            return [items[place] for place in at]
-        which: list[int] = (np.searchsorted(self.offsets, places, side="right") - 1).tolist()
-        offsets = self.offsets
-        return [
-            pieces[i].segment.items[place - offsets[i]] for i, place in zip(which, at, strict=True)
-        ]
-
-    def order_of(self, places: npt.NDArray[np.int64]) -> Ints:
-        """Return numbers (m,) in the order of the ids of the items at places (m,)."""
-        if len(self.pieces) == 1:
-            return self.pieces[0].segment.ranks[places]
-        return ranks_of([item.id for item in self.items_at(places)])
+            if len(parts) > 1 and len(self) <= _FEW:
+                parts = (Part(Segment.merged([(part.segment, part.dead) for part in parts])),)
+            *offsets, size = accumulate((len(part.segment) for part in parts), initial=0)
+            self._lazy.pieces = Pieces(parts, offsets, size)
+        return self._lazy.pieces
 
 
 def _with_segment(

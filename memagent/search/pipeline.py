@@ -210,19 +210,16 @@ class Projector:
         fresh: list[MemoryItem] = []
         texts: list[tuple[str, str]] = []
         slices = Slices()
-        for item_id in sorted(set(changed)):
+        async for item_id in slices.over(sorted(set(changed))):
             item = state.items.get(item_id)
             if item is not None and item.active and item_id not in expired:
                 fresh.append(item)
                 texts.append(index_texts(state, item))
             else:
                 gone.append(item_id)
-            await slices.rest()
         await self._fill_arena(texts, slices)
-        docs: list[Doc] = []
-        for item, pair in zip(fresh, texts, strict=True):
-            docs.append(self._doc(item, pair))
-            await slices.rest()
+        pairs = slices.over(zip(fresh, texts, strict=True))
+        docs = [self._doc(item, pair) async for item, pair in pairs]
         if len(gone) + len(docs) < _LARGE:
             return _changed(view, gone, docs)
         return await aside(_changed, view, gone, docs)
@@ -241,11 +238,8 @@ class Projector:
         # Own texts first: the rows of one field then lie side by side, and a scan of
         # one does not pass through the other's.
         ordered = dict.fromkeys((*(own for own, _ in texts), *(context for _, context in texts)))
-        missing: list[str] = []
-        for text in ordered:
-            if self.arena.row(text) == NO_ROW:
-                missing.append(text)
-            await slices.rest()
+        row = self.arena.row
+        missing = [text async for text in slices.over(ordered) if row(text) == NO_ROW]
         for at in range(0, len(missing), _TEXTS_AT_ONCE):
             some = missing[at : at + _TEXTS_AT_ONCE]
             try:
@@ -284,8 +278,8 @@ _LEXICAL = (("lexical", OWN), ("lexical_context", CONTEXT))
 _COLLAPSED_FROM = 4
 """Near duplicates are looked for among the best 4 k hits."""
 
-Propose = Callable[[Vector, int, Filter], Awaitable[Filter]]
-"""Narrows a filter to the candidates of a vector index elsewhere, if there is one."""
+Propose = Callable[[Vector, int, Filter | None], Awaitable[Filter | None]]
+"""Narrows a filter to the candidates of a vector index elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +289,7 @@ class SearchContext:
     state: BankState
     view: IndexView
     expired: Container[str]
-    propose: Propose
+    propose: Propose | None = None
     reranker: Reranker | None = None
 
 
@@ -318,7 +312,8 @@ async def recall(
     span = asked_span(query.text, moment) if recipe.time != "off" else None
     arms = _Arms.of(query, recipe, vector, context)
     size = max(recipe.pool, 2 * k)
-    pool = Pool(await arms.rankings(span, size), most=arms.most, size=size, view=context.view)
+    rankings, pieces = await arms.rankings(span, size), context.view.pieces
+    pool = Pool(rankings, most=arms.most, size=size, pieces=pieces)
     if recipe.sessions or recipe.graph:
         rows = pool.best(pool.scores)
         if recipe.sessions:
@@ -355,20 +350,16 @@ def most_similar(
     words = [query_terms(text) for text in texts]
     terms = [view.arena.known_terms(some) for some in words]
     scorings = Scoring.of_many(view, vectors, terms, k1=K1, b=B)
-    return [
-        _most_similar(scoring, unknown=len(some) - len(known), k=k, view=view)
-        for scoring, some, known in zip(scorings, words, terms, strict=True)
-    ]
-
-
-def _most_similar(scoring: Scoring, *, unknown: int, k: int, view: IndexView) -> list[Candidate]:
-    size = 2 * k
-    rankings = {"dense": scoring.cosines(k=size), "lexical": scoring.words(k=size)}
-    most = {"lexical": scoring.lexical_most(unknown=unknown)}
-    pool = Pool(rankings, most=most, size=size, view=view)
-    hits = pool.candidates(pool.best(pool.scores, k), pool.scores)
-    pool.explain(hits)
-    return hits
+    pieces, size = view.pieces, 2 * k
+    found: list[list[Candidate]] = []
+    for scoring, some, known in zip(scorings, words, terms, strict=True):
+        rankings = {"dense": scoring.cosines(k=size), "lexical": scoring.words(k=size)}
+        most = {"lexical": scoring.lexical_most(unknown=len(some) - len(known))}
+        pool = Pool(rankings, most=most, size=size, pieces=pieces)
+        hits = pool.candidates(pool.best(pool.scores, k), pool.scores)
+        pool.explain(hits)
+        found.append(hits)
+    return found
 
 
 def asked_span(text: str, asked_at: datetime) -> TimeSpan | None:
@@ -413,29 +404,29 @@ class _Arms:
         narrowed = _narrowed(self.query.where, span) if span is not None else []
         rankings: dict[str, Ranking] = {}
         if not narrowed or self.recipe.time == "soft":
-            rankings = await self._within(self.query.where, count)
+            where = self.query.where
+            rankings = await self._within(None if where.empty else where, count)
         for where in narrowed:
             for name, more in (await self._within(where, count)).items():
                 rankings[name] = rankings[name].extended(more) if name in rankings else more
         if self.recipe.time == "hard" and narrowed:
-            view = self.context.view
-            return {name: ranking.best(count, view) for name, ranking in rankings.items()}
+            pieces = self.context.view.pieces
+            return {name: ranking.best(count, pieces) for name, ranking in rankings.items()}
         return rankings
 
-    async def _within(self, where: Filter, count: int) -> dict[str, Ranking]:
+    async def _within(self, where: Filter | None, count: int) -> dict[str, Ranking]:
         """Return each arm's `count` best under a filter."""
-        arms, scoring = self.recipe.arms, self.scoring
-        only = None if where.empty else where
+        arms, scoring, propose = self.recipe.arms, self.scoring, self.context.propose
         rankings: dict[str, Ranking] = {}
         if self.vector is not None:
             if "dense" in arms:
-                near = await self.context.propose(self.vector, count, where)
-                rankings["dense"] = scoring.cosines(k=count, where=None if near.empty else near)
+                near = where if propose is None else await propose(self.vector, count, where)
+                rankings["dense"] = scoring.cosines(k=count, where=near)
             if "dense_context" in arms:
-                rankings["dense_context"] = scoring.cosines(k=count, field=CONTEXT, where=only)
+                rankings["dense_context"] = scoring.cosines(k=count, field=CONTEXT, where=where)
         for name, part in _LEXICAL:
             if name in arms:
-                rankings[name] = scoring.words(k=count, field=part, where=only)
+                rankings[name] = scoring.words(k=count, field=part, where=where)
         return rankings
 
 
@@ -458,7 +449,9 @@ def _factors(
 ) -> dict[str, Iterable[float] | Floats]:
     """Return the weights of the pool's rows, by name."""
     items, days, stats = pool.items, recipe.half_life_days, context.state.stats
-    names = _named(query.text, context.view) if recipe.names else frozenset[str]()
+    parts = context.view.pieces.parts if recipe.names else ()
+    forms = [_calls(part.segment.names) for part in parts if part.segment.names]
+    names = named_in(query.text, *forms) if forms else frozenset[str]()
     factors: dict[str, Iterable[float] | Floats] = {}
     if span is not None:
         near = nearness(span)
@@ -478,9 +471,7 @@ def _factors(
             1.0 + recipe.names if item.speaker in names or item.subject in names else 1.0
             for item in items
         )
-    for name, rule in ITEM_RULES.items():
-        factors[name] = pool.column(rule)
-    return factors
+    return factors | pool.columns(ITEM_RULES)
 
 
 def _needed(recipe: Recipe, k: int) -> int | None:
@@ -488,11 +479,6 @@ def _needed(recipe: Recipe, k: int) -> int | None:
     if recipe.rerank or recipe.time == "hard" or recipe.per_session or recipe.max_tokens:
         return None
     return max(_COLLAPSED_FROM * k, 1) if recipe.collapse else k
-
-
-def _named(text: str, view: IndexView) -> frozenset[str]:
-    """Return the known speakers and subjects that a text names."""
-    return frozenset(name for names in view.names() for name in named_in(text, _calls(names)))
 
 
 @lru_cache(maxsize=256)

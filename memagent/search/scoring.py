@@ -21,8 +21,8 @@ from memagent.core.answers import Filter, Hit, Relevance
 from memagent.core.errors import EmbeddingError
 from memagent.core.records import MemoryItem
 from memagent.protocols import Vector
-from memagent.search.index import IndexView, Part, only_key, passing
-from memagent.search.segments import OWN, Floats, Gathered, Ints, Products
+from memagent.search.index import IndexView, Part, Pieces, only_key, passing
+from memagent.search.segments import OWN, Floats, Gathered, Ints, Products, ranks_of
 
 _MARGIN: Final = 16
 DECIMALS: Final = 6
@@ -50,9 +50,13 @@ class Ranking(NamedTuple):
             np.concatenate([self.scores, more.scores[fresh]]),
         )
 
-    def best(self, k: int, view: IndexView) -> Ranking:
+    def best(self, k: int, pieces: Pieces) -> Ranking:
         """Return the k best, best first, ties by id."""
-        order = np.lexsort((view.order_of(self.places), -self.scores))[:k]
+        if len(pieces.parts) == 1:
+            ranks = pieces.parts[0].segment.ranks[self.places]
+        else:
+            ranks = ranks_of([item.id for item in pieces.items_at(self.places)])
+        order = np.lexsort((ranks, -self.scores))[:k]
         return Ranking(self.places[order], self.scores[order])
 
 
@@ -76,12 +80,23 @@ def rounded(values: Floats, decimals: int) -> Floats:
     return result
 
 
+class FieldTerms(NamedTuple):
+    """The terms of a query in one field of a view."""
+
+    found: list[Gathered]
+    """Their documents, part by part."""
+    idf: list[float]
+    """The weight of each term."""
+    mean: float
+    """The mean length of a document, in tokens."""
+
+
 class Scoring:
     """The scores of a query; made for one search."""
 
     __slots__ = (
-        "_bm25", "_gathered", "_idfs", "_k1_b", "_known", "_passing", "_products", "_same",
-        "_terms", "_vector", "_view",
+        "_bm25", "_count", "_k1_b", "_known", "_matrix", "_passing", "_pieces", "_products",
+        "_same", "_terms", "_terms_in", "_totals", "_vector",
     )  # fmt: skip
 
     def __init__(
@@ -102,14 +117,14 @@ class Scoring:
                 f"the query vector has shape {vector.shape}, "
                 f"this index holds vectors of width {view.arena.dim}"
             )
-        self._view, self._vector = view, vector
-        self._terms, self._k1_b = np.asarray(terms, np.int32), (k1, b)
-        self._same = all(part.segment.same_fields for part in view.pieces)
+        self._pieces, self._count, self._totals = view.pieces, len(view), view.totals
+        self._matrix = view.arena.matrix
+        self._vector, self._terms, self._k1_b = vector, np.asarray(terms, np.int32), (k1, b)
+        self._same = all(part.segment.same_fields for part in self._pieces.parts)
         self._products: dict[tuple[int, int], Products] = {}
         self._bm25: dict[int, list[Floats]] = {}
-        self._idfs: dict[int, tuple[list[float], float]] = {}
-        self._passing: dict[int, tuple[Filter | None, dict[int, Ints | None]]] = {}
-        self._gathered: dict[tuple[int, int], Gathered] = {}
+        self._terms_in: dict[int, FieldTerms] = {}
+        self._passing: dict[tuple[int, int], tuple[Filter | None, Ints | None]] = {}
         self._known: dict[tuple[bool, int, int, int], tuple[Filter | None, Ranking]] = {}
 
     @staticmethod
@@ -131,9 +146,9 @@ class Scoring:
             for vector, some in zip(vectors, terms, strict=True)
         ]
         known = [vector for vector in vectors if vector is not None]
-        for part in view.pieces if known and len(known) == len(several) else ():
+        for part in view.pieces.parts if known and len(known) == len(several) else ():
             rows = part.segment.rows[OWN]
-            if rows.scans and len(part.segment) > _MARGIN:
+            if rows.scans and len(rows.rows) > _MARGIN:
                 products = rows.products_of(view.arena.matrix, np.stack(known))
                 for scoring, own in zip(several, products, strict=True):
                     scoring._products[rows.reach] = own  # noqa: SLF001 (made here)
@@ -143,46 +158,34 @@ class Scoring:
 
     def cosines(self, *, k: int, field: int = OWN, where: Filter | None = None) -> Ranking:
         """Return the k documents of highest cosine in a field; none without a vector."""
-        return self._once(True, k, OWN if self._same else field, where)
-
-    def words(self, *, k: int, field: int = OWN, where: Filter | None = None) -> Ranking:
-        """Return the k documents of highest BM25 score in a field, above 0."""
-        return self._once(False, k, OWN if self._same else field, where)
-
-    def _once(self, dense: bool, k: int, field: int, where: Filter | None) -> Ranking:
-        key = (dense, k, field, id(where))
-        known = self._known.get(key)
-        if known is None:
-            ranking = self._cosines(k, field, where) if dense else self._words(k, field, where)
-            # the filter is held, so that no other one gets its identity
-            known = self._known[key] = (where, ranking)
-        return known[1]
-
-    def _cosines(self, k: int, field: int, where: Filter | None) -> Ranking:
-        vector, view = self._vector, self._view
-        if vector is None:
+        vector, field = self._vector, OWN if self._same else field
+        if vector is None or not self._pieces.parts:
             return _NOTHING
-        matrix = view.arena.matrix
+        # the filter is held, so that no other one gets its identity
+        key = (True, k, field, id(where))
+        if key in self._known:
+            return self._known[key][1]
         places: list[Ints] = []
         nearest: list[Ints] = []
-        for part, offset in zip(view.pieces, view.offsets, strict=True):
+        for part, offset in zip(self._pieces.parts, self._pieces.offsets, strict=True):
             positions = self._nearest_of(part, field, where, k + _MARGIN)
             places.append(positions + offset)
             nearest.append(part.segment.rows[field].rows[positions])
-        rows = np.concatenate(nearest) if nearest else _NOWHERE
-        if not len(rows):
-            return _NOTHING
-        exact = np.vecdot(matrix[rows].astype(np.float64), vector.astype(np.float64))
-        at = np.concatenate(places).astype(np.int64)
-        return Ranking(at, rounded(exact, DECIMALS)).best(k, view)
+        rows, ranking = np.concatenate(nearest), _NOTHING
+        if len(rows):
+            exact = np.vecdot(self._matrix[rows].astype(np.float64), vector.astype(np.float64))
+            at = np.concatenate(places).astype(np.int64)
+            ranking = Ranking(at, rounded(exact, DECIMALS)).best(k, self._pieces)
+        self._known[key] = (where, ranking)
+        return ranking
 
     def _nearest_of(self, part: Part, field: int, where: Filter | None, count: int) -> Ints:
         """Return positions of a part's `count` nearest documents, in single precision."""
         assert self._vector is not None
-        matrix, vector = self._view.arena.matrix, self._vector
+        matrix, vector = self._matrix, self._vector
         segment, rows = part.segment, part.segment.rows[field]
-        at = self._positions(part, where)
-        if rows.complete and (len(segment) if at is None else len(at)) <= count:
+        at = None if where is None and part.dead is None else self._positions(part, where)
+        if rows.complete and len(segment.everything if at is None else at) <= count:
             return segment.everything if at is None else at
         key = only_key(where)
         products = self._products.get(rows.reach)
@@ -198,110 +201,105 @@ class Scoring:
         best = top(scores, segment.ranks if at is None else segment.ranks[at], count)
         return best if at is None else at[best]
 
-    def _words(self, k: int, field: int, where: Filter | None) -> Ranking:
-        view = self._view
-        if not len(view) or not len(self._terms):
+    def words(self, *, k: int, field: int = OWN, where: Filter | None = None) -> Ranking:
+        """Return the k documents of highest BM25 score in a field, above 0."""
+        field = OWN if self._same else field
+        if not self._count or not len(self._terms):
             return _NOTHING
+        key = (False, k, field, id(where))
+        if key in self._known:
+            return self._known[key][1]
         if field not in self._bm25:
-            idf, mean = self.idf(field)
-            self._bm25[field] = [self._bm25_of(part, field, idf, mean) for part in view.pieces]
+            self._bm25[field] = self._bm25_in(field)
         places: list[Ints] = []
         raw: list[Floats] = []
-        for part, offset, scores in zip(view.pieces, view.offsets, self._bm25[field], strict=True):
+        pieces = self._pieces
+        for part, offset, scores in zip(
+            pieces.parts, pieces.offsets, self._bm25[field], strict=True
+        ):
             ranks = part.segment.ranks
-            at = self._positions(part, where) if where is not None else None
-            best = top(
-                scores if at is None else scores[at],
-                ranks if at is None else ranks[at],
-                k,
-                floor=0.0,
-            )
-            positions: Ints = best if at is None else at[best]
-            places.append(positions + offset)
-            raw.append(scores[positions])
+            at = None if where is None else self._positions(part, where)
+            if at is None:
+                best = top(scores, ranks, k, floor=0.0)
+            else:
+                best = at[top(scores[at], ranks[at], k, floor=0.0)]
+            places.append(best + offset)
+            raw.append(scores[best])
         at, scores = np.concatenate(places).astype(np.int64), np.concatenate(raw)
-        return Ranking(at, rounded(scores, DECIMALS)).best(k, view)
+        ranking = Ranking(at, rounded(scores, DECIMALS)).best(k, pieces)
+        self._known[key] = (where, ranking)
+        return ranking
 
     # -- lists -------------------------------------------------------------------------
 
     def nearest(self, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
         """Return the k items of highest cosine in a field; [] without a vector."""
-        return self.listed(self.cosines(k=k, field=field, where=where))
+        return self._listed(self.cosines(k=k, field=field, where=where))
 
     def lexical(self, *, k: int, field: int = OWN, where: Filter | None = None) -> list[Scored]:
         """Return the k items of highest BM25 score in a field, above 0; [] without terms."""
-        return self.listed(self.words(k=k, field=field, where=where))
+        return self._listed(self.words(k=k, field=field, where=where))
 
-    def listed(self, ranking: Ranking) -> list[Scored]:
+    def _listed(self, ranking: Ranking) -> list[Scored]:
         """Return a ranking as items with their scores."""
-        return list(zip(self._view.items_at(ranking.places), ranking.scores.tolist(), strict=True))
+        items = self._pieces.items_at(ranking.places)
+        return list(zip(items, ranking.scores.tolist(), strict=True))
 
     def lexical_most(self, *, unknown: int = 0, field: int = OWN) -> float:
         """Return a BM25 score that no document reaches: that of endless repetition.
 
         `unknown` terms, in no document, count as the rarest.
         """
-        idf = self.idf(field)[0] if len(self._view) and len(self._terms) else []
-        return (self._k1_b[0] + 1.0) * (
-            sum(idf) + unknown * log(1.0 + (len(self._view) + 0.5) / 0.5)
-        )
+        idf = self.terms_in(field).idf if self._count and len(self._terms) else []
+        return (self._k1_b[0] + 1.0) * (sum(idf) + unknown * log(1.0 + (self._count + 0.5) / 0.5))
 
     def _positions(self, part: Part, where: Filter | None) -> Ints | None:
-        """Return the `passing` positions, computed once for a filter."""
-        _, known = self._passing.setdefault(id(where), (where, {}))
-        if id(part) not in known:
-            known[id(part)] = passing(part, where)
-        return known[id(part)]
+        """Return the `passing` positions, computed once for a filter, which is held."""
+        key = (id(where), id(part))
+        if key not in self._passing:
+            self._passing[key] = (where, passing(part, where))
+        return self._passing[key][1]
 
-    def idf(self, field: int) -> tuple[list[float], float]:
-        """Return the weight of each term, and the mean length of a document."""
+    def terms_in(self, field: int) -> FieldTerms:
+        """Return the places and the weights of the terms in a field, looked up once.
+
+        The view must not be empty.
+        """
         field = OWN if self._same else field
-        known = self._idfs.get(field)
-        if known is not None:
-            return known
-        view, count = self._view, len(self._view)
-        counts = [_frequencies(part, self._postings_of(part, field)) for part in view.pieces]
-        idf = [
-            log(1.0 + (count - df + 0.5) / (df + 0.5)) for df in map(sum, zip(*counts, strict=True))
-        ]
-        self._idfs[field] = idf, max(view.totals[field] / count, 1e-9)
-        return self._idfs[field]
+        if field in self._terms_in:
+            return self._terms_in[field]
+        parts, count = self._pieces.parts, self._count
+        found = [part.segment.postings[field].gathered(self._terms) for part in parts]
+        held = np.zeros(len(self._terms), np.int64)
+        for part, (docs, _, counts) in zip(parts, found, strict=True):
+            if part.dead is None:
+                held += counts
+            else:
+                alive = np.concatenate([[0], np.cumsum(~part.dead[docs])])
+                ends = np.cumsum(counts)
+                held += alive[ends] - alive[ends - counts]
+        idf = [log(1.0 + (count - df + 0.5) / (df + 0.5)) for df in held.tolist()]
+        terms = FieldTerms(found, idf, max(self._totals[field] / count, 1e-9))
+        self._terms_in[field] = terms
+        return terms
 
-    def _postings_of(self, part: Part, field: int) -> Gathered:
-        """Return the places of the terms in a segment, looked up once."""
-        key = (id(part), field)
-        known = self._gathered.get(key)
-        if known is None:
-            known = self._gathered[key] = part.segment.postings[field].gathered(self._terms)
-        return known
-
-    def _bm25_of(self, part: Part, field: int, idf: Sequence[float], mean: float) -> Floats:
-        """Return the scores (n,) of a segment's documents; dead ones have 0."""
-        k1, b = self._k1_b
-        postings = part.segment.postings[field]
-        docs, tfs, counts = self._postings_of(part, field)
-        if not len(docs):
-            return np.zeros(len(part.segment))
-        weights = (np.asarray(idf) * (k1 + 1.0)).repeat(counts)
-        shares = weights * tfs / (tfs + postings.norms(k1, b, mean)[docs])
-        scores = np.bincount(docs, weights=shares, minlength=len(part.segment)).astype(
-            np.float64, copy=False
-        )
-        if part.dead is not None:
-            scores[part.dead] = 0.0
-        return scores
-
-
-def _frequencies(part: Part, gathered: Gathered) -> list[int]:
-    """Count the live documents of a part that hold each term."""
-    docs, _, counts = gathered
-    if part.dead is None:
-        found: list[int] = counts.tolist()
+    def _bm25_in(self, field: int) -> list[Floats]:
+        """Return the scores (n,) of each part's documents in a field; dead ones have 0."""
+        (k1, b), terms = self._k1_b, self.terms_in(field)
+        found: list[Floats] = []
+        for part, (docs, tfs, counts) in zip(self._pieces.parts, terms.found, strict=True):
+            scores = np.zeros(len(part.segment.ranks))
+            if len(docs):
+                weights = (np.asarray(terms.idf) * (k1 + 1.0)).repeat(counts)
+                norms = part.segment.postings[field].norms(k1, b, terms.mean)
+                shares = weights * tfs / (tfs + norms[docs])
+                scores = np.bincount(docs, weights=shares, minlength=len(scores)).astype(
+                    np.float64, copy=False
+                )
+            if part.dead is not None:
+                scores[part.dead] = 0.0
+            found.append(scores)
         return found
-    alive = np.concatenate([[0], np.cumsum(~part.dead[docs])])
-    ends = np.cumsum(counts)
-    living: list[int] = (alive[ends] - alive[ends - counts]).tolist()
-    return living
 
 
 def top(scores: npt.NDArray[np.floating], ranks: Ints, k: int, floor: float = -np.inf) -> Ints:

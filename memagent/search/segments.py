@@ -162,29 +162,21 @@ class Postings:
 
     def gathered(self, terms: Ints) -> Gathered:
         """Return the documents of the terms (q,)."""
-        starts, counts = self._spans(terms)
-        spans = [
-            slice(start, start + count)
-            for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
-            if count
-        ]
-        if not spans:
-            return self.docs[:0], self.tfs[:0], counts
-        if len(spans) == 1:
-            return self.docs[spans[0]], self.tfs[spans[0]], counts
-        return (
-            np.concatenate([self.docs[span] for span in spans]),
-            np.concatenate([self.tfs[span] for span in spans]),
-            counts,
-        )
-
-    def _spans(self, terms: Ints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the first posting of each term (q,), and the number of its postings."""
         if not len(self.terms):
-            return np.zeros(len(terms), np.int64), np.zeros(len(terms), np.int64)
+            return self.docs[:0], self.tfs[:0], np.zeros(len(terms), np.int64)
         at = np.minimum(self.terms.searchsorted(terms), len(self.terms) - 1)
         starts = self.starts[at]
-        return starts, np.where(self.terms[at] == terms, self.starts[at + 1] - starts, 0)
+        counts = np.where(self.terms[at] == terms, self.starts[at + 1] - starts, 0)
+        docs: list[Ints] = []
+        tfs: list[Floats] = []
+        for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+            if count:
+                docs.append(self.docs[start : start + count])
+                tfs.append(self.tfs[start : start + count])
+        if len(docs) == 1:
+            return docs[0], tfs[0], counts
+        none = self.docs[:0], self.tfs[:0]
+        return np.concatenate([none[0], *docs]), np.concatenate([none[1], *tfs]), counts
 
     def triplets(self) -> tuple[Ints, Ints, Floats]:
         """Return (term, document, frequency) of every posting."""

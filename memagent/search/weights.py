@@ -136,8 +136,7 @@ def phrases_of(text: str) -> list[str]:
 
     Words are folded and have no possessive endings.
     """
-    words = [_bare(word) for word in folded(text).split()]
-    words = [word for word in words if word]
+    words = [bare for word in folded(text).split() if (bare := _bare(word))]
     return [
         " ".join(words[start:end])
         for start in range(len(words))
@@ -155,9 +154,12 @@ def called(name: str) -> tuple[str, ...]:
     return tuple(form for form in forms if len(form) > 1)
 
 
-def named_in(text: str, known: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """Return the names that a text contains; `known` leads from a form to its names."""
-    return frozenset(name for phrase in phrases_of(text) for name in known.get(phrase, ()))
+def named_in(text: str, *known: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """Return the names that a text contains; each of `known` leads from a form to its names."""
+    phrases = phrases_of(text)
+    return frozenset(
+        name for forms in known for phrase in phrases for name in forms.get(phrase, ())
+    )
 
 
 def calls(names: Sequence[str]) -> dict[str, list[str]]:

@@ -200,9 +200,11 @@ class _Draft:
         return node if node and node.kind is NodeKind.EVENT and not node.closed else None
 
     def said_at(self, turn_ids: Iterable[str]) -> datetime | None:
-        state = self.state
-        turns = [(turn_id, turn) for turn_id in turn_ids if (turn := state.turn(turn_id))]
-        dates = (state.sessions[state.turns[turn_id][0]].date_of(turn) for turn_id, turn in turns)
+        dates: list[datetime | None] = []
+        for turn_id in turn_ids:
+            if (place := self.state.turns.get(turn_id)) is not None:
+                session = self.state.sessions[place[0]]
+                dates.append(session.date_of(session.turns[place[1]]))
         return max(filter(None, dates), default=None)
 
     def put(self, item: MemoryItem, op: MemoryOp) -> None:

@@ -194,7 +194,7 @@ def apply(state: BankState, row: JournalRow) -> BankState:
 
 def changed_items(entry: Entry) -> Iterable[str]:
     """Return the ids of the items an entry changes."""
-    return (change.id for change in entry.changes) if isinstance(entry, Commit | Restored) else ()
+    return [change.id for change in entry.changes] if isinstance(entry, Commit | Restored) else ()
 
 
 def _after_commit(state: BankState, commit: Commit, seq: int) -> BankState:
@@ -230,7 +230,7 @@ def _with_session(state: BankState, session: Session, *, first: int = 0) -> Bank
         sessions=state.sessions.insert(session.id, session),
         turns=turns,
         threads=threads,
-        orders=state.orders.after_turns(turn.id for turn in session.turns[first:]),
+        orders=state.orders.after_turns([turn.id for turn in session.turns[first:]]),
     )
 
 
@@ -285,7 +285,7 @@ def _with_effects(
         touched = touched.insert(change.id, (*touched.get(change.id, ()), seq))
     ordinals, ordinal_root = _counted(state, entry.ordinals)
     tables = Tables(items, archive, state.turns, touched, expiring)
-    orders = state.orders.after_changes(state, tables, (change.id for change in entry.changes))
+    orders = state.orders.after_changes(state, tables, [change.id for change in entry.changes])
     graph, orders = _with_graph(state, orders, entry.graph)
     return replace(
         state,

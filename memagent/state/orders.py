@@ -260,7 +260,7 @@ class Orders:
     ) -> Orders:
         """Return the orders of a state in which these items changed."""
         orders = Orders()
-        if not self.derived:
+        if not self._derived:
             return orders
         ids = list(dict.fromkeys(item_ids))
         for name, keys in self._derived.items():

@@ -28,8 +28,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from memagent.core import Later
 from memagent.core.answers import Filter
 from memagent.core.ops import (
     Add,
@@ -43,10 +44,14 @@ from memagent.core.ops import (
     Update,
 )
 from memagent.core.records import Chunk, Fact, MemoryItem, TimeSpan, Trust, Turn, lowest_trust
-from memagent.state import backing
-from memagent.state.backing import Guard, Words, confirmed, spoken_to
 from memagent.state.effects import tokenize
 from memagent.state.fold import folded
+
+if TYPE_CHECKING:
+    from memagent.state import backing
+    from memagent.state.backing import Guard, Words
+else:
+    backing = Later("memagent.state.backing")
 
 LISTED: Final = ("speakers", "subjects", "kinds", "session_ids", "tags")
 """The fields of `Filter` that list values."""
@@ -221,11 +226,8 @@ class Evidence:
             return level
         new = "" if isinstance(op, Delete) else op.text
         known = own.terms if own is not None else frozenset[str]()
-        return (
-            Trust.ASSISTANT
-            if backing.steers(spoken, old=item.text, new=new, known=known)
-            else level
-        )
+        steered = backing.steers(spoken, old=item.text, new=new, known=known)
+        return Trust.ASSISTANT if steered else level
 
     @cached_property
     def agreed(self) -> dict[str, str]:
@@ -234,7 +236,7 @@ class Evidence:
             turn_id: words
             for before, turn in pairwise(self.chunk.turns if self.chunk is not None else ())
             if before.trust is Trust.ASSISTANT and turn.trust.rank <= Trust.USER.rank
-            if (meant := confirmed(before.said, turn.said))
+            if (meant := backing.confirmed(before.said, turn.said))
             for turn_id, words in ((before.id, meant), (turn.id, f"{meant}\n{turn.said}"))
         }
 
@@ -258,11 +260,11 @@ class Evidence:
             if turn.id in ids or turn.id in answered:
                 answered.add(turn.id)
                 said.append(turn.said)
-                asked.append(
-                    spoken_to(before.said, turn.said) if before is not None and heard else ""
-                )
+                asked.append(backing.spoken_to(heard.said, turn.said) if heard else "")
         names = dict.fromkeys(turn.speaker for turn in turns if turn.trust.rank <= Trust.USER.rank)
-        return Words(tuple(said), tuple(names), tuple(asked)) if answered >= set(ids) else None
+        return (
+            backing.Words(tuple(said), tuple(names), tuple(asked)) if answered >= set(ids) else None
+        )
 
     def _trust(self, ids: Sequence[str], backs: Callable[[Words, Sequence[str]], bool]) -> Trust:
         """Return the lowest trust among the cited turns, or all when none is cited.
@@ -285,7 +287,7 @@ class Evidence:
         if key not in self._words:
             trusted = (turn for turn in self.turns.values() if turn.trust.rank <= Trust.USER.rank)
             speakers = dict.fromkeys(turn.speaker for turn in (*cited, *trusted))
-            self._words[key] = Words(tuple(turn.said for turn in cited), tuple(speakers))
+            self._words[key] = backing.Words(tuple(turn.said for turn in cited), tuple(speakers))
         return self._words[key]
 
     def _terms_of(self, texts: Sequence[str]) -> frozenset[str]:

@@ -31,7 +31,7 @@ from memagent.core.records import Event, MemoryItem, Relation, SourceRef, TimeSp
 from memagent.core.snapshot import Commit, GraphDelta, ItemChange, StatsChanges, TrialChanges
 from memagent.core.trials import Trial, TrialEnded
 from memagent.state.adjacency import GraphState, version_node_id
-from memagent.state.fold import EMPTY_STATE, BankState, folded
+from memagent.state.fold import BankState, folded
 
 _MAX_OLDER = 4
 """Older wordings of one statement, newest first."""
@@ -295,7 +295,10 @@ _NEXT: Final = timedelta(microseconds=1)
 
 
 class ExpiredIds(AbstractSet[str]):
-    """Ids of the items of a state that have expired by a moment; a test takes O(1)."""
+    """Ids of the items of a state that have expired by a moment; a test takes O(1).
+
+    No moment is a look before the first: nothing has expired.
+    """
 
     __slots__ = ("_now", "_state")
 
@@ -327,38 +330,16 @@ class ExpiredIds(AbstractSet[str]):
     def __hash__(self) -> int:
         return self._hash()
 
-
-@dataclass(frozen=True, slots=True)
-class Expiry:
-    """A look at the clock: which items of a state had expired by then."""
-
-    state: BankState = EMPTY_STATE
-    now: datetime | None = None
-    """The moment of the look; None before the first."""
-
-    @property
-    def ids(self) -> ExpiredIds:
-        """Ids of the expired items."""
-        return ExpiredIds(self.state, self.now)
-
-    def at(self, state: BankState, now: datetime) -> Expiry:
-        """Return a look at another moment, or at a state that came of this one."""
-        return self if state is self.state and now == self.now else Expiry(state, now)
-
-    def since(self, before: Expiry) -> list[str]:
+    def since(self, before: ExpiredIds) -> list[str]:
         """Return the items that expired since a look before, or are alive again by the clock.
 
         Items that changed between the two states may be missing; whoever asks has
         heard of those already.
         """
-        if self.now is None or self.now == before.now or not len(self.state.expiring):
+        now, then = self._now, before._now
+        if now is None or now == then or not len(self._state.expiring):
             return []
-        first, last = self.now, self.now
-        if before.now is not None:
-            first, last = min(before.now, self.now), max(before.now, self.now)
-        keys = self.state.orders.by_expiry(self.state)
-        later = iter(keys) if before.now is None else keys.since((first + _NEXT, ""))
+        first, last = (now, now) if then is None else (min(then, now), max(then, now))
+        keys = self._state.orders.by_expiry(self._state)
+        later = iter(keys) if then is None else keys.since((first + _NEXT, ""))
         return [item_id for _, item_id in takewhile(lambda key: key[0] <= last, later)]
-
-
-NEVER_LOOKED = Expiry()

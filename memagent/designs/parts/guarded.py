@@ -12,18 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from memagent.core.ops import Add, MemoryOp, ParseStatus, RejectReason, Update
 from memagent.core.records import Chunk, Fact
-from memagent.designs.base import Extractor, Manager, MemoryDesign, Proposal, Related, SlotContext
+from memagent.designs.base import (
+    BY_RULES,
+    Extractor,
+    Manager,
+    MemoryDesign,
+    Proposal,
+    Related,
+    SlotContext,
+)
 from memagent.designs.parts.lines import UNREAD
 from memagent.designs.parts.rules.manager import VerbatimExtractor, VerbatimManager
 from memagent.designs.parts.rules.statements import context_reason
 from memagent.state.backing import Guard, PairHead
 
-BY_RULES: Final = "remembered by the rules, as the model's replies could not be read"
-"""The reason of ops that stand in for a model's."""
 _LOSSES = frozenset({RejectReason.CUT_OFF, RejectReason.UNGROUNDED, RejectReason.FOREIGN_TURN})
 
 

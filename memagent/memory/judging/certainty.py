@@ -471,7 +471,7 @@ def term_weights(terms: Sequence[str], view: IndexView) -> dict[str, float]:
     known = {term: number for term in terms for number in view.arena.known_terms([term])}
     rarity: dict[str, float] = {}
     if known and len(view):
-        idf, _ = Scoring(view, terms=list(known.values())).idf(OWN)
+        idf = Scoring(view, terms=list(known.values())).terms_in(OWN).idf
         rarity = dict(zip(known, idf, strict=True))
     unknown = log(1.0 + (len(view) + 0.5) / 0.5)
     return {term: max(0.2, rarity.get(term, unknown)) for term in terms[:MOST_TERMS]}

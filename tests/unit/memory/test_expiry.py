@@ -29,7 +29,7 @@ from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.state.fold import BankState
-from memagent.state.versions import NEVER_LOOKED
+from memagent.state.versions import ExpiredIds
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -238,15 +238,17 @@ def test_what_is_expired_is_told_right_however_the_clock_moves(
     expiries: list[int], looks: list[int]
 ) -> None:
     expiring = {f"m{i}": START + hours * HOUR for i, hours in enumerate(expiries)}
-    state, expiry = BankState(expiring=HashTrieMap(expiring)), NEVER_LOOKED
+    state = BankState(expiring=HashTrieMap(expiring))
+    expired = ExpiredIds(state, None)
+    assert not expired and not len(expired) and "m0" not in expired
     for look in looks:
-        now, before = START + look * HOUR, expiry
-        expiry = expiry.at(state, now)
+        now, before = START + look * HOUR, expired
+        expired = ExpiredIds(state, now)
         ended = {item_id for item_id, moment in expiring.items() if moment <= now}
-        assert expiry.ids == ended and len(expiry.ids) == len(ended)
-        assert {item_id for item_id in expiring if item_id in expiry.ids} == ended
-        assert set(expiry.since(before)) == ended ^ set(before.ids)
-        assert expiry.at(state, now) is expiry
+        assert expired == ended and len(expired) == len(ended)
+        assert {item_id for item_id in expiring if item_id in expired} == ended
+        assert set(expired.since(before)) == ended ^ set(before)
+        assert expired.since(expired) == []
 
 
 async def test_keyword_counts_leave_expired_items_out() -> None:

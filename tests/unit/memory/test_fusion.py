@@ -35,7 +35,7 @@ DENSE, LEXICAL = ARM_WEIGHTS["dense"], ARM_WEIGHTS["lexical"]
 
 
 class Places:
-    """A view whose places are the numbers of `ITEMS`."""
+    """The pieces of a view whose places are the numbers of `ITEMS`."""
 
     size = len(ITEMS)
 
@@ -54,7 +54,7 @@ def pool_of(
         )
         for name, scored in arms.items()
     }
-    return Pool(rankings, most=most or {}, size=size, view=Places())  # type: ignore[arg-type]
+    return Pool(rankings, most=most or {}, size=size, pieces=Places())  # type: ignore[arg-type]
 
 
 def fused(

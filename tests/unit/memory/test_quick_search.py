@@ -17,7 +17,7 @@ from memagent.core.recipes import BALANCED, FAST, PLAIN, Recipe
 from memagent.core.records import Fact, Session, SourceRef, Turn
 from memagent.embed.static import StaticEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.search.fusion import ARM_WEIGHTS, ORDER_DECIMALS
+from memagent.search.fusion import ARM_WEIGHTS, ORDER_DECIMALS, hits_of
 from memagent.search.scoring import Scoring, rounded
 from memagent.search.segments import CONTEXT, OWN
 from memagent.search.weights import asking, calls, length, named_in
@@ -184,8 +184,7 @@ async def test_many_texts_find_what_each_finds_alone(items: int) -> None:
         assert [(one.id, one.score, one.arms, one.ranks) for one in near] == [
             (one.id, one.score, one.arms, one.ranks) for one in alone
         ]
-        for candidate in near:  # a hit that nothing checked is one that passes every check
-            hit = candidate.hit()
+        for hit in hits_of(near):  # a hit that nothing checked is one that passes every check
             checked = Hit.model_validate(hit.model_dump())
             assert checked == hit and repr(checked) == repr(hit)
             assert hit.model_copy(update={"score": 1.0}).score == 1.0

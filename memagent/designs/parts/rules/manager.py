@@ -11,7 +11,6 @@ Turns as facts, word for word, with the time a turn tells resolved against its d
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from memagent.core.errors import EmbeddingError
-from memagent.core.long_work import LARGE_CHARS, aside
+from memagent.core.long_work import LARGE_CHARS, Slices, aside
 from memagent.core.ops import Add, MemoryOp, Noop, Rejected, RejectReason, Update
 from memagent.core.records import Chunk, Fact, MemoryItem, TimeSpan, Trust, Turn
 from memagent.designs.base import Proposal, Related, SlotContext
@@ -57,22 +56,20 @@ class VerbatimExtractor:
     ) -> Proposal[Fact]:
         """Return facts in the order of the turns."""
         facts: list[Fact] = []
+        empty: list[Rejected] = []
+        slices = Slices()  # a long turn makes hundreds of facts; others come between
         for turn in chunk.turns:
-            if turn.said.strip():
-                long = len(turn.said) >= LARGE_CHARS
-                parts = await aside(pieces, turn.said) if long else pieces(turn.said)
-                kind = "turn" if len(parts) == 1 else "passage"
-                for part in parts:
-                    facts.append(turn_fact(turn, part, turn.at or chunk.at, kind=kind))
-                    await asyncio.sleep(0)  # a long turn makes hundreds; others come between
-        return Proposal(
-            values=tuple(facts),
-            rejected=tuple(
-                Rejected(reason=RejectReason.EMPTY_TEXT, detail=f"turn {turn.id} has no words")
-                for turn in chunk.turns
-                if not turn.said.strip()
-            ),
-        )
+            said = turn.said.strip()
+            if not said:
+                detail = f"turn {turn.id} has no words"
+                empty.append(Rejected(reason=RejectReason.EMPTY_TEXT, detail=detail))
+                continue
+            parts = await aside(pieces, said) if len(said) >= LARGE_CHARS else pieces(said)
+            said_at, kind = turn.at or chunk.at, "turn" if len(parts) == 1 else "passage"
+            facts += [
+                turn_fact(turn, part, said_at, kind=kind) async for part in slices.over(parts)
+            ]
+        return Proposal(values=tuple(facts), rejected=tuple(empty))
 
 
 def turn_fact(turn: Turn, text: str, said_at: datetime | None, *, kind: str) -> Fact:
@@ -122,9 +119,8 @@ class VerbatimManager:
         present = ctx.session.speakers if ctx.session is not None else ()
         names = tuple(dict.fromkeys((*present, *(entry.fact.speaker or "" for entry in related))))
         draft = _Draft(names=names, embedder=ctx.bank.embedder)
-        for entry in related:
+        async for entry in Slices().over(related):  # a long turn makes hundreds of ops
             await draft.decide(entry)
-            await asyncio.sleep(0)  # a long turn makes hundreds of ops; others come between
         return Proposal(values=tuple(draft.ops))
 
 
@@ -242,11 +238,9 @@ class _Draft:
 
 
 def _same_speaker(fact: Fact, other: Fact | MemoryItem) -> bool:
-    return (
-        fact.speaker is not None
-        and other.speaker is not None
-        and folded(fact.speaker) == folded(other.speaker)
-    )
+    if fact.speaker is None or other.speaker is None:
+        return False
+    return fact.speaker == other.speaker or folded(fact.speaker) == folded(other.speaker)
 
 
 def _swapped_time(correction: Correction, old: Fact | MemoryItem) -> TimeSpan | None:

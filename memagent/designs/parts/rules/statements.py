@@ -40,9 +40,8 @@ def stems(words: str) -> frozenset[str]:
     return frozenset(tokenize(words, keep_stop_words=True))
 
 
-@lru_cache(maxsize=512)
-def _known_stems(text: str) -> frozenset[str]:
-    return stems(text)
+_known_stems = lru_cache(maxsize=2_048)(stems)
+"""The same, remembered: words and statements come again with every turn near them."""
 
 
 SMALL_TALK = stems(
@@ -67,7 +66,7 @@ SMALL_TALK = stems(
 
 def terms_of(names: Iterable[str]) -> frozenset[str]:
     """Return the index terms of people's names."""
-    return frozenset[str]().union(*map(stems, names))
+    return frozenset[str]().union(*map(_known_stems, names))
 
 
 def content(text: str, *, but: Iterable[str] = ()) -> set[str]:
@@ -467,5 +466,5 @@ def _known(name: str, own: frozenset[str]) -> bool:
     """Say whether a capitalised word names somebody present, maybe in short, or is small talk."""
     return all(
         term in own or term in SMALL_TALK or any(full.startswith(term[:3]) for full in own)
-        for term in stems(name)
+        for term in _known_stems(name)
     )

@@ -124,7 +124,7 @@ def check_installed(needed_for: str) -> None:
 
 def checked_url(base_url: str | None) -> str | None:
     """Return the address of a model's server. Raises `ConfigError` if it is no HTTP URL."""
-    if base_url is not None and not base_url.lower().startswith(("http://", "https://")):
+    if base_url is not None and not re.match(r"https?://[^/:\s]+(:\d+)?(/|$)", base_url, re.I):
         raise ConfigError(
             f"base_url is {base_url!r}; it must begin with http:// or https://, "
             "for example http://127.0.0.1:8000/v1"

@@ -44,16 +44,19 @@ Said = tuple[str, Utterance]
 """The id of a session, and an utterance in it."""
 
 WHATSAPP_LINE: Final = re.compile(
-    r"[\u200e\u200f]*(?!\[\d{4}-\d\d-\d\d )\[?(?P<date>\d{1,4}[./-]\d{1,2}[./-]\d{1,4}),?\s+"
+    r"[\u200e\u200f]*(?!\[\d{4}-\d\d-\d\d )\[?"
+    r"(?P<date>\d{1,4}[./-]\s?\d{1,2}[./-]\s?\d{1,4})[.,]?\s+(?:(?:à|às|klo|pukul)\s+)?"
     r"(?P<hour>\d{1,2})[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d))?"
     r"(?:\s?(?P<half>[ap])\.?\s?m\.?)?(?:\]|\s+-)\s(?P<rest>.*)",
     re.IGNORECASE,
 )
 """The first line of a message or notice, in the forms of Android and of iOS."""
 _SPEAKS = re.compile(
+    r"(?!(?:[^:\"]*\"[^:\"]*\")*[^:\"]*\"[^:\"]*:|[^:„]*“[^:”]*:)"
     r"[\u200e\u202a]*(?:~\s?)?(?P<speaker>[^:]{1,80}?)[\u202c]*:(?: (?P<text>.*))?$"
 )
-_WORDLESS = re.compile(r"\u200e.*|<[^<>]+>|\S+\.\w{3,4} \([^()]+\)", re.DOTALL)
+"""Who speaks, unless a quotation is open at the colon: 'Ana created group "Trip: Rome"'."""
+_WORDLESS = re.compile(r"\u200e.*|<[^<>]+>|null|\S+\.\w{3,4} \([^()]+\)", re.DOTALL)
 """Notices of iOS, placeholders of media, names of attached files."""
 _DELETED = frozenset(
     {
@@ -61,9 +64,15 @@ _DELETED = frozenset(
         "You deleted this message",
         "Diese Nachricht wurde gelöscht",
         "Du hast diese Nachricht gelöscht",
+        "Ce message a été supprimé",
+        "Vous avez supprimé ce message",
+        "Se eliminó este mensaje",
+        "Eliminaste este mensaje",
     }
 )
-_EDITED = re.compile(r"\s*\u200e<[^<>]*>$")
+_EDITED = re.compile(
+    r"\s*(?:\u200e<[^<>]*>|<(?:This message was edited|Diese Nachricht wurde bearbeitet)>)$"
+)
 
 
 def read_whatsapp(path: Path) -> Conversation:
@@ -154,21 +163,20 @@ def read_telegram(path: Path) -> Conversation:
                     at = _moment(float(seconds) if seconds.isdecimal() else message.get("date"))
                     parts = message.get("text")
                     text = (
-                        parts if isinstance(parts, str) else "".join(map(_telegram, list_in(parts)))
+                        parts if isinstance(parts, str) else "".join(map(_text_of, list_in(parts)))
                     )
-                    speaker = text_in(message.get("from")) or text_in(message.get("from_id"))
+                    names = map(message.get, ("forwarded_from", "from", "from_id"))
+                    speaker = next(filter(None, map(text_in, names)), "unknown")
                     where = f"message {text_in(message.get('id'))}"
                     yield (
                         f"{prefix}{_day(at)}",
-                        Utterance(
-                            where=where, speaker=speaker or "unknown", text=text.strip(), at=at
-                        ),
+                        Utterance(where=where, speaker=speaker, text=text.strip(), at=at),
                     )
 
     return _conversation(path, said(), [], "telegram")
 
 
-def _telegram(part: object) -> str:
+def _text_of(part: object) -> str:
     return part if isinstance(part, str) else text_in(object_in(part).get("text"))
 
 
@@ -213,7 +221,7 @@ def read_chatgpt(path: Path) -> Conversation:
                     continue
                 if content.get("content_type") not in ("text", "multimodal_text"):
                     continue
-                parts = [part for part in list_in(content.get("parts")) if isinstance(part, str)]
+                parts = filter(None, map(_text_of, list_in(content.get("parts"))))
                 at = _moment(message.get("create_time") or talk.get("create_time"))
                 yield session, _of_role(line, role, "\n".join(parts), at)
 
@@ -269,7 +277,8 @@ def _conversation(
     if wordless:
         warnings.append(f"{wordless} messages without words are left out")
     if not sessions:
-        raise bad_input(path, "", "there is no message with words", accepted)
+        known = "; ".join(ACCEPTED.values())
+        raise bad_input(path, "", "there is no message with words", known)
     built = [
         build_session(
             path, name, next((one.at for one in turns if one.at), None), turns, accepted=accepted

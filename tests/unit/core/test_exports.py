@@ -100,9 +100,11 @@ def test_whatsapp_in_each_order_of_dates(
     ("text", "turns"),
     [
         (
-            "9/3/24, 9:05\u202fp.\u202fm. - Los mensajes están cifrados.\n"
-            "9/3/24, 9:05\u202fp.\u202fm. - Ana: Me mudé a Lisboa.\n"
-            "13/3/24, 12:01\u202fa.\u202fm. - Luis: Eliminaste este mensaje.\n",
+            (
+                "9/3/24, 9:05\u202fp.\u202fm. - Los mensajes están cifrados.\n"
+                "9/3/24, 9:05\u202fp.\u202fm. - Ana: Me mudé a Lisboa.\n"
+                "13/3/24, 12:01\u202fa.\u202fm. - Luis: Eliminaste este mensaje.\n"
+            ),
             [("2024-03-09 21:05", "Ana", "Me mudé a Lisboa.")],
         ),
         (
@@ -116,15 +118,19 @@ def test_whatsapp_in_each_order_of_dates(
         ("2024. 03. 09. 21:05 - Ana: Költöztem.\n", [("2024-03-09 21:05", "Ana", "Költöztem.")]),
         ("2024/03/09 21:05 - Ana: 引っ越した\n", [("2024-03-09 21:05", "Ana", "引っ越した")]),
         (
-            "13/03/24, 9:05 pm - Ana: I live in Porto <This message was edited>\n"
-            "13/03/24, 9:06 pm - Ben: null\n",
+            (
+                "13/03/24, 9:05 pm - Ana: I live in Porto <This message was edited>\n"
+                "13/03/24, 9:06 pm - Ben: null\n"
+            ),
             [("2024-03-13 21:05", "Ana", "I live in Porto")],
         ),
         (
-            '13/03/2024, 21:05 - Ana changed the subject from "Trip: Rome" to "Trip: Oslo"\n'
-            "13/03/2024, 21:05 - Ana created group “Trip: Rome”\n"
-            '13/03/2024, 21:06 - Bob "Bobby" Smith: He said "no: never"\n'
-            "13/03/2024, 21:07 - „Anni“ Weiß: Ja\n",
+            (
+                '13/03/2024, 21:05 - Ana changed the subject from "Trip: Rome" to "Trip: Oslo"\n'
+                "13/03/2024, 21:05 - Ana created group “Trip: Rome”\n"
+                '13/03/2024, 21:06 - Bob "Bobby" Smith: He said "no: never"\n'
+                "13/03/2024, 21:07 - „Anni“ Weiß: Ja\n"
+            ),
             [
                 ("2024-03-13 21:06", 'Bob "Bobby" Smith', 'He said "no: never"'),
                 ("2024-03-13 21:07", "„Anni“ Weiß", "Ja"),
@@ -155,7 +161,7 @@ def test_whose_words_a_forwarded_and_a_spoken_message_hold(tmp_path: Path) -> No
 
 def test_an_export_of_a_sixth_program_names_the_five(tmp_path: Path) -> None:
     path = write(tmp_path, {"messages": [{"type": "Default", "content": "Hi"}]})
-    with pytest.raises(InputError, match="WhatsApp.*Telegram.*signal.*ChatGPT.*Claude"):
+    with pytest.raises(InputError, match=r"WhatsApp.*Telegram.*signal.*ChatGPT.*Claude"):
         read_conversation(path)
 
 

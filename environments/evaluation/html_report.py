@@ -139,7 +139,8 @@ def _memory_sizes(arms: Sequence[ArmReport], name: str) -> str:
             spot = (round(cell[0], 3), round(arm.costs.memory_tokens / dialogue, 3))
             places.setdefault(spot, []).append(arm.arm)
     dots = [(x, y, ", ".join(names)) for (x, y), names in sorted(places.items())]
-    axes = Axes(across=name, format_y=share, high=max([1.0, *(y for _, y, _ in dots)]))
+    high = max([1.0, *(y for _, y, _ in dots)])
+    axes = Axes(across=name, up="memory by dialogue, in tokens", format_y=share, high=high)
     return figures([dot_chart(f"{name} against the size of memory", dots, axes)])
 
 

@@ -247,7 +247,8 @@ def _entry_cells(row: JournalRow) -> tuple[str, str, str | Text]:
         case "session":
             session = entry.session
             speakers = ", ".join(session.speakers)
-            text = f"{len(session.turns)} turns of {speakers}, {day(session.at)}"
+            text = f"{len(session.turns)} turns of {speakers}"
+            text += f", {day(session.at)}" if session.at is not None else ""
             return "session", session.id, text
         case "turns":
             speakers = ", ".join(dict.fromkeys(turn.speaker for turn in entry.turns))

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
@@ -122,12 +122,18 @@ def check_installed(needed_for: str) -> None:
         raise MissingExtra("llm", needed_for=needed_for)
 
 
+_HTTP_URL: Final = re.compile(
+    r"https?://(\S*@)?(\[[0-9a-f:.]+\]|[^/:@\s\[\]]+)(:\d+)?([/?#]|$)", re.IGNORECASE
+)
+
+
 def checked_url(base_url: str | None) -> str | None:
     """Return the address of a model's server. Raises `ConfigError` if it is no HTTP URL."""
-    if base_url is not None and not base_url.lower().startswith(("http://", "https://")):
+    if base_url is not None and not _HTTP_URL.match(str(base_url)):
+        shown = re.sub(r"\S*@", "***@", str(base_url))
         raise ConfigError(
-            f"base_url is {base_url!r}; it must begin with http:// or https://, "
-            "for example http://127.0.0.1:8000/v1"
+            f"base_url is {shown!r}; it must begin with "
+            "http:// or https:// and a host, for example http://127.0.0.1:8000/v1"
         )
     return base_url
 

@@ -10,7 +10,7 @@ words what it shows, and each mark carries its value.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import count, pairwise
@@ -26,7 +26,7 @@ Figure = tuple[float, float | None, float | None]
 Row = tuple[float, ...]
 WIDTH: Final = 360
 HEIGHT: Final = 220
-LEFT, RIGHT, TOP, BOTTOM = 46, WIDTH - 10, 12, HEIGHT - 40
+LEFT, RIGHT, TOP, BOTTOM = 46, WIDTH - 10, 18, HEIGHT - 40
 _MOST_POINTS: Final = 240
 _MOST_COLUMNS: Final = 60
 _MOST_DOTS: Final = 1_500
@@ -43,6 +43,8 @@ class Curve:
     points: Sequence[Point]
     bands: Sequence[Band] = ()
     tone: int = 0
+    ring: float | None = None
+    """The x whose dot gets a ring."""
 
 
 def number(value: float) -> str:
@@ -66,15 +68,15 @@ class Axes:
     """The axes of a picture; without `low` and `high` the values themselves bound it."""
 
     across: str = "update"
-    """The unit of x."""
+    """The name of the x-axis."""
+    up: str = ""
+    """The name of the y-axis, where the title does not say it."""
     low: float | None = None
     high: float | None = None
     format_y: Callable[[float], str] = number
     """The text of a y."""
     borders: Sequence[float] = ()
     """Each x at which a dashed line stands."""
-    ring: float | None = None
-    """The x whose dots get a ring."""
     format_x: Callable[[float], str] = number
     """The text of an x."""
     places: Sequence[float] = ()
@@ -129,7 +131,7 @@ def line_chart(
 def column_chart(
     title: str,
     rows: Sequence[Row],
-    names: Sequence[str],
+    names: Sequence[str] | Mapping[str, int],
     axes: Axes | None = None,
     *,
     grouped: bool = False,
@@ -137,9 +139,11 @@ def column_chart(
 ) -> Chart:
     """Draw the parts of each (x, part, ...) as columns, in the n-th tone the n-th.
 
-    They stand on top of each other, or with `grouped` side by side.
+    They stand on top of each other, or with `grouped` side by side. A mapping of names
+    gives each its tone.
     """
     axes = axes or Axes()
+    tones = names if isinstance(names, Mapping) else dict(zip(names, count()))
     rows = [tuple(value if math.isfinite(value) else 0.0 for value in row) for row in rows]
     rows = thinned(rows, most=_MOST_COLUMNS)
     if not any(any(parts) for _, *parts in rows):
@@ -154,13 +158,14 @@ def column_chart(
         left = middle - (thick * len(names) if grouped else thick) / 2
         if place % every == 0:
             marks.append(_text(middle, BOTTOM + 17, axes.format_x(x), "middle"))
-        for name, tone, part in zip(names, count(), parts, strict=False):
+        for (name, tone), part in zip(tones.items(), parts, strict=False):
             words = f"{name}, {axes.across} {axes.format_x(x)}: {axes.format_y(part)}"
             if part:
                 marks.append(_column(frame, words, tone, (left, thick), (base, base + part)))
             left, base = (left + thick, base) if grouped else (left, base + part)
     svg = _svg(f"{title}: {', '.join(names)}", "".join(marks))
-    return Chart(title=title, note=note, svg=svg, legend=list(enumerate(names)))
+    legend = [(tone, name) for name, tone in tones.items()]
+    return Chart(title=title, note=note, svg=svg, legend=legend)
 
 
 def dot_chart(
@@ -172,16 +177,17 @@ def dot_chart(
 ) -> Chart:
     """Draw a dot for each (x, y, label); a label that is not "" stands beside its dot.
 
-    With `axes` x runs from 0 to 1 and y from 0 to `axes.high`. Without, both reach equally
+    With `axes.high` x runs from 0 to 1 and y from 0 to there. Without, both reach equally
     far to either side of zero, and dashed lines mark the zeros.
     """
+    axes = axes or Axes(across="")
     dots = [dot for dot in dots if math.isfinite(dot[0] + dot[1])][-_MOST_DOTS:]
     if not dots:
         return Chart(title=title, note=note)
     edge = 1.08 * max(1.0, *(abs(value) for x, y, _ in dots for value in (x, y)))
-    frame = _Frame(0.0, 1.0, 0.0, axes.high or 1.0) if axes else _Frame(-edge, edge, -edge, edge)
-    marks = [frame.levels(axes or Axes()), frame.steps(axes or Axes())]
-    if axes is None:
+    frame = _Frame(0.0, 1.0, 0.0, axes.high) if axes.high else _Frame(-edge, edge, -edge, edge)
+    marks = [frame.axes(axes, whole=False)]
+    if not axes.high:
         zero = frame.y(0.0)
         marks += [frame.border(0.0), _tag("line", "border", x1=LEFT, x2=RIGHT, y1=zero, y2=zero)]
     labels: list[Point] = []
@@ -287,20 +293,24 @@ class _Frame:
     def y(self, value: float) -> float:
         return BOTTOM - (BOTTOM - TOP) * (value - self.y0) / (self.y1 - self.y0)
 
-    def axes(self, axes: Axes) -> str:
+    def axes(self, axes: Axes, *, whole: bool = True) -> str:
         borders = "".join(map(self.border, (x for x in axes.borders if self.x0 < x < self.x1)))
         unit = _text(RIGHT, HEIGHT - 4, axes.across, "end")
-        return self.levels(axes) + self.steps(axes, whole=True) + unit + borders
+        return self.levels(axes) + self.steps(axes, whole=whole) + unit + borders
 
     def levels(self, axes: Axes) -> str:
         places = [(self.y(value), axes.format_y(value)) for value in ticks(self.y0, self.y1)]
-        return "".join(
-            _tag("line", "grid", x1=LEFT, x2=RIGHT, y1=y, y2=y)
-            + _text(LEFT - 6, y + 4, words, "end")
-            for y, words in places
-        ) + _tag("line", "axis", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM)
+        return (
+            "".join(
+                _tag("line", "grid", x1=LEFT, x2=RIGHT, y1=y, y2=y)
+                + _text(LEFT - 6, y + 4, words, "end")
+                for y, words in places
+            )
+            + _tag("line", "axis", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM)
+            + _text(0, 8, axes.up)
+        )
 
-    def steps(self, axes: Axes, *, whole: bool = False) -> str:
+    def steps(self, axes: Axes, *, whole: bool) -> str:
         round_values = (x for x in ticks(self.x0, self.x1) if not whole or x == round(x))
         values = list(axes.places) or list(round_values)
         return "".join(
@@ -337,7 +347,7 @@ def _line(curve: Curve, frame: _Frame, axes: Axes) -> str:
     marks = [_tag("polyline", f"curve tone{curve.tone}", points=frame.path(curve.points))]
     for x, y in curve.points if len(curve.points) <= _MOST_MARKED else ():
         words = _title(f"{curve.name}, {axes.across} {axes.format_x(x)}: {axes.format_y(y)}")
-        css, radius = (" ring", 4.5) if x == axes.ring else ("", 2.6)
+        css, radius = (" ring", 4.5) if x == curve.ring else ("", 2.6)
         places = {"cx": frame.x(x), "cy": frame.y(y), "r": radius}
         marks.append(_tag("circle", f"dot tone{curve.tone}{css}", words, **places))
     return "".join(marks)

@@ -99,7 +99,8 @@ def table(
 
     It stands in a box that scrolls sideways, by keyboard too; `title` names the box.
     """
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
+    words = (escape(name).replace("_", "_<wbr>") for name in heads)
+    head = "".join(f'<th scope="col">{name}</th>' for name in words)
     rows = "".join(
         f'<tr><th scope="row">{escape(label)}</th>{"".join(cells)}</tr>'
         for label, *cells in zip(labels, *columns, strict=True)

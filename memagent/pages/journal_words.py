@@ -5,7 +5,7 @@ changed. It does not keep what the manager was shown when it decided, nor the wo
 a model was sent or wrote (only the ids of its responses). Nothing here makes such a
 thing up.
 
-Figures of a journal over time: how many memories there were, and what was decided.
+Figures of a journal over time: when its memories were said, and what was decided.
 
 Rows are counted once, oldest first; later rows are added to the same figures. Whatever
 the length of a journal, at most `_MOST_POINTS` points are kept: neighbours merge. Ids
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import Final, Literal
 
 from memagent.core.ops import Delete, MemoryOp, Noop, Rejected, RejectReason, Update
@@ -43,19 +43,18 @@ from memagent.pages.document import Piece, moments, time_axes, word_diff
 from memagent.state.fold import BankState
 
 OPS: Final = ("ADD", "UPDATE", "DELETE", "NOOP")
-DECISIONS: Final = ("added", "changed", "deleted", "left as it was", "refused")
-"""The words for `OPS`, and for ops that were refused."""
+DECISIONS: Final = {"added": 1, "changed": 0, "deleted": 3, "left as it was": 5, "refused": 2}
+"""The words for `OPS`, and for ops that were refused, with their tones in a chart."""
 _MOST_POINTS: Final = 2_048
 _MOST_COLUMNS: Final = 24
 
 
 @dataclass(slots=True)
 class Point:
-    """The state after some rows: when, memories then, and decisions since the point before."""
+    """Some rows: when, and the decisions since the point before."""
 
     at: float
     """Epoch seconds of the last of the rows."""
-    memories: int
     decisions: list[int]
     """Counts in the order of `DECISIONS`."""
 
@@ -67,7 +66,8 @@ class JournalFigures:
     seq: int = 0
     """The sequence of the last row that was counted."""
     points: list[Point] = field(default_factory=list[Point])
-    _active: set[int] = field(default_factory=set[int])
+    _active: dict[int, float] = field(default_factory=dict[int, float])
+    """When each memory was said, or recorded where that is unknown, in epoch seconds."""
 
     def add(self, row: JournalRow) -> None:
         """Count one further row."""
@@ -82,39 +82,45 @@ class JournalFigures:
             case _:
                 pass
         for change in entry.changes if isinstance(entry, Commit | Restored) else ():
-            there = change.after is not None and change.after.active
-            (self._active.add if there else self._active.discard)(hash(change.id))
-        self.points.append(Point(row.recorded_at.timestamp(), len(self._active), decisions))
+            item = change.after
+            if item is None or not item.active:
+                self._active.pop(hash(change.id), None)
+            else:
+                said = (item.said_at or row.recorded_at).timestamp()
+                self._active.setdefault(hash(change.id), said)
+        self.points.append(Point(row.recorded_at.timestamp(), decisions))
         if len(self.points) > _MOST_POINTS:
             self.points = [
                 _merged(*pair) for pair in zip_longest(self.points[::2], self.points[1::2])
             ]
 
     def charts(self) -> list[Chart]:
-        """Return the charts: memories over time, and decisions over time."""
+        """Return the charts: today's memories over their days, and decisions over time."""
         return [self._memories(), self._decisions()]
 
-    @property
-    def _span(self) -> tuple[float, float]:
-        return (self.points[0].at, self.points[-1].at) if self.points else (0.0, 0.0)
-
     def _memories(self) -> Chart:
-        curve = Curve(
-            name="memories", points=[(point.at, float(point.memories)) for point in self.points]
-        )
-        axes = time_axes(*self._span, Axes(low=0.0, format_y=whole_number))
-        return line_chart("Memories over time", [curve], axes)
+        days = sorted(Counter(self._active.values()).items())
+        sums = accumulate(size for _, size in days)
+        points = [(at, float(total)) for (at, _), total in zip(days, sums, strict=True)]
+        axes = Axes(low=0.0, format_y=whole_number)
+        if points:
+            axes = time_axes(points[0][0], points[-1][0], axes)
+        curve = Curve(name="memories", points=points)
+        return line_chart("Memories over time", [curve], axes, note="by when they were said")
 
     def _decisions(self) -> Chart:
-        starts = moments(*self._span, most=_MOST_COLUMNS)
+        span = (self.points[0].at, self.points[-1].at) if self.points else (0.0, 0.0)
+        starts = moments(*span, most=_MOST_COLUMNS)
         counts = [[0.0] * len(DECISIONS) for _ in starts]
         for point in self.points:
             column = counts[max(0, bisect_right(starts, point.at) - 1)]
             for place, count in enumerate(point.decisions):
                 column[place] += count
         rows = [(start, *parts) for start, parts in zip(starts, counts, strict=True)]
-        axes = time_axes(*self._span, Axes(low=0.0, format_y=whole_number))
-        return column_chart("What was decided", rows, DECISIONS, axes)
+        axes = time_axes(*span, Axes(low=0.0, format_y=whole_number))
+        return column_chart(
+            "What was decided", rows, DECISIONS, axes, note="by when it was recorded"
+        )
 
 
 def whole_number(value: float) -> str:
@@ -126,7 +132,7 @@ def _merged(first: Point, second: Point | None) -> Point:
     if second is None:
         return first
     counts: Sequence[int] = [a + b for a, b in zip(first.decisions, second.decisions, strict=True)]
-    return Point(second.at, second.memories, list(counts))
+    return Point(second.at, list(counts))
 
 
 Kind = Literal[

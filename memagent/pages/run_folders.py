@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, stdev
@@ -328,7 +328,8 @@ _VALIDATED: Final = (
     ("memory_share", "Memory share", "tokens of memory by tokens of dialogue", share),
 )
 _BRANCHES: Final = ("global", "local", "answer")
-_OPS: Final = ("add", "update", "delete", "noop", "rejected")
+_OPS: Final = {"add": 1, "update": 0, "delete": 3, "noop": 5, "rejected": 2}
+"""The ops with their tones: red takes away, grey leaves things as they are."""
 _LOGGED: Final = (
     ("loss", "Loss", ""),
     ("grad_norm", "Gradient norm", "before clipping"),
@@ -340,15 +341,26 @@ _LOGGED: Final = (
 )
 
 
-def validation_charts(run: Run, interval: Interval = normal_interval) -> list[Chart]:
-    """Draw the figures of every validation, with a ring around the best one."""
+def validation_charts(
+    run: Run, interval: Interval = normal_interval, *, control: Run | None = None
+) -> list[Chart]:
+    """Draw the figures of every validation, with a ring around the best one.
+
+    A control's curves stand beside them, on the same scale, in grey.
+    """
     best = run.best()
-    axes = Axes(low=0.0, borders=run.borders, ring=best[0] if best is not None else None)
+    ring = best[0] if best is not None else None
     charts: list[Chart] = []
     for tone, (name, title, note, format_y) in enumerate(_VALIDATED):
         points, bands = run.validated(name, interval)
-        curve = Curve(name=title, points=points, bands=bands, tone=tone)
-        charts.append(line_chart(title, [curve], replace(axes, format_y=format_y), note=note))
+        curves = [Curve(name=title, points=points, bands=bands, tone=tone, ring=ring)]
+        if control is not None:
+            points, bands = control.validated(name, interval)
+            curves.append(
+                Curve(name=f"control: {control.name}", points=points, bands=bands, tone=5)
+            )
+        axes = Axes(low=0.0, borders=run.borders, format_y=format_y)
+        charts.append(line_chart(title, curves, axes, note=note))
     return charts
 
 

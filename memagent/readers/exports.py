@@ -44,16 +44,19 @@ Said = tuple[str, Utterance]
 """The id of a session, and an utterance in it."""
 
 WHATSAPP_LINE: Final = re.compile(
-    r"[\u200e\u200f]*(?!\[\d{4}-\d\d-\d\d )\[?(?P<date>\d{1,4}[./-]\d{1,2}[./-]\d{1,4}),?\s+"
+    r"[\u200e\u200f]*(?!\[\d{4}-\d\d-\d\d )\[?"
+    r"(?P<date>\d{1,4}[./-]\s?\d{1,2}[./-]\s?\d{1,4})[.,]?\s+(?:(?:à|às|klo|pukul)\s+)?"
     r"(?P<hour>\d{1,2})[:.](?P<minute>\d\d)(?:[:.](?P<second>\d\d))?"
     r"(?:\s?(?P<half>[ap])\.?\s?m\.?)?(?:\]|\s+-)\s(?P<rest>.*)",
     re.IGNORECASE,
 )
 """The first line of a message or notice, in the forms of Android and of iOS."""
 _SPEAKS = re.compile(
+    r"(?!(?:[^:\"]*\"[^:\"]*\")*[^:\"]*\"[^:\"]*:|[^:„]*“[^:”]*:)"
     r"[\u200e\u202a]*(?:~\s?)?(?P<speaker>[^:]{1,80}?)[\u202c]*:(?: (?P<text>.*))?$"
 )
-_WORDLESS = re.compile(r"\u200e.*|<[^<>]+>|\S+\.\w{3,4} \([^()]+\)", re.DOTALL)
+"""Who speaks, unless a quotation is open at the colon: 'Ana created group "Trip: Rome"'."""
+_WORDLESS = re.compile(r"\u200e.*|<[^<>]+>|null|\S+\.\w{3,4} \([^()]+\)", re.DOTALL)
 """Notices of iOS, placeholders of media, names of attached files."""
 _DELETED = frozenset(
     {
@@ -61,9 +64,15 @@ _DELETED = frozenset(
         "You deleted this message",
         "Diese Nachricht wurde gelöscht",
         "Du hast diese Nachricht gelöscht",
+        "Ce message a été supprimé",
+        "Vous avez supprimé ce message",
+        "Se eliminó este mensaje",
+        "Eliminaste este mensaje",
     }
 )
-_EDITED = re.compile(r"\s*\u200e<[^<>]*>$")
+_EDITED = re.compile(
+    r"\s*(?:\u200e<[^<>]*>|<(?:This message was edited|Diese Nachricht wurde bearbeitet)>)$"
+)
 
 
 def read_whatsapp(path: Path) -> Conversation:
@@ -96,7 +105,7 @@ def read_whatsapp(path: Path) -> Conversation:
                 ),
             )
 
-    return _conversation(path, said(), warnings, "whatsapp")
+    return _conversation(path, said(), warnings)
 
 
 def _whatsapp_moment(
@@ -154,21 +163,20 @@ def read_telegram(path: Path) -> Conversation:
                     at = moment_in(float(seconds) if seconds.isdecimal() else message.get("date"))
                     parts = message.get("text")
                     text = (
-                        parts if isinstance(parts, str) else "".join(map(_telegram, list_in(parts)))
+                        parts if isinstance(parts, str) else "".join(map(_text_of, list_in(parts)))
                     )
-                    speaker = text_in(message.get("from")) or text_in(message.get("from_id"))
+                    names = map(message.get, ("forwarded_from", "from", "from_id"))
+                    speaker = next(filter(None, map(text_in, names)), "unknown")
                     where = f"message {text_in(message.get('id'))}"
                     yield (
                         f"{prefix}{_day(at)}",
-                        Utterance(
-                            where=where, speaker=speaker or "unknown", text=text.strip(), at=at
-                        ),
+                        Utterance(where=where, speaker=speaker, text=text.strip(), at=at),
                     )
 
-    return _conversation(path, said(), [], "telegram")
+    return _conversation(path, said(), [])
 
 
-def _telegram(part: object) -> str:
+def _text_of(part: object) -> str:
     return part if isinstance(part, str) else text_in(object_in(part).get("text"))
 
 
@@ -191,7 +199,7 @@ def read_signal(path: Path) -> Conversation:
                 ),
             )
 
-    return _conversation(path, said(), [], "signal")
+    return _conversation(path, said(), [])
 
 
 def read_chatgpt(path: Path) -> Conversation:
@@ -213,11 +221,11 @@ def read_chatgpt(path: Path) -> Conversation:
                     continue
                 if content.get("content_type") not in ("text", "multimodal_text"):
                     continue
-                parts = [part for part in list_in(content.get("parts")) if isinstance(part, str)]
+                parts = filter(None, map(_text_of, list_in(content.get("parts"))))
                 at = moment_in(message.get("create_time") or talk.get("create_time"))
                 yield session, _of_role(line, role, "\n".join(parts), at)
 
-    return _conversation(path, said(), [], "chatgpt")
+    return _conversation(path, said(), [])
 
 
 def _branch(talk: dict[str, object]) -> list[dict[str, object]]:
@@ -248,7 +256,7 @@ def read_claude(path: Path) -> Conversation:
                 at = moment_in(message.get("created_at") or talk.get("created_at"))
                 yield session, _of_role(line, role, text, at)
 
-    return _conversation(path, said(), [], "claude")
+    return _conversation(path, said(), [])
 
 
 def _of_role(line: int, role: str, text: str, at: datetime | None) -> Utterance:
@@ -256,11 +264,9 @@ def _of_role(line: int, role: str, text: str, at: datetime | None) -> Utterance:
     return Utterance(where=f"line {line}", speaker=role, text=text.strip(), at=at, trust=trust)
 
 
-def _conversation(
-    path: Path, said: Iterable[Said], warnings: list[str], format: str
-) -> Conversation:
+def _conversation(path: Path, said: Iterable[Said], warnings: list[str]) -> Conversation:
     """Build the conversation of an export, its sessions in the order of their dates."""
-    read = gather(path, said, warnings, accepted=ACCEPTED[format])
+    read = gather(path, said, warnings, accepted="; ".join(ACCEPTED.values()))
     ordered = sorted(
         read.sessions, key=lambda session: session.at or datetime.min.replace(tzinfo=UTC)
     )

@@ -10,9 +10,7 @@ Invariants: every proposal is either accepted or rejected with a reason; at most
 write an item (a NOOP writes nothing and claims nothing); evidence of lower trust never
 updates or deletes an item of higher trust; accepted ops are normalised: sources each
 once and in the chunk's order, trust the lowest of the sources, `said_at` the latest of
-them, versions filled in. `evidence` says how far cited turns are trusted.
-
-The evidence that ops rest on: which turns they cite, and how far these are trusted.
+them, versions filled in.
 
 Citing a trusted turn does not launder an untrusted one. Where the proposer also read
 texts of tools or strangers, in the chunk or among the memories shown, an op has the

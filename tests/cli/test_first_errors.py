@@ -33,7 +33,22 @@ WRONG: dict[str, tuple[Callable[[Agent], object], str]] = {
         lambda _: Agent("openai/m", path=":memory:", base_url="localhost:80"),
         "must begin with http:// or https://",
     ),
+    "no host": (
+        lambda _: Agent("openai/m", path=":memory:", base_url="http://:80/v1"),
+        "and a host, for example",
+    ),
+    "a port in letters": (
+        lambda _: Agent("openai/m", path=":memory:", base_url="http://ana:hush@host:port"),
+        r"'\*\*\*@host:port'",
+    ),
 }
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost:80", "HTTPS://a.b/v1", "http://[::1]:8000/v1", "http://u:p@h:8/v1"]
+)
+def test_an_address_of_a_server_is_taken(url: str, folder: Path) -> None:
+    Agent("openai/m", path=":memory:", base_url=url).close()
 
 
 @pytest.mark.parametrize("name", WRONG)

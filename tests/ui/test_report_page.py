@@ -118,6 +118,16 @@ def test_wide_tables_scroll_within_their_box_on_a_phone(
         assert overflow(tab.page) <= 0
 
 
+def test_tables_are_whole_on_a_notebook_and_axes_have_names(
+    browser: Any, run: tuple[Path, Report]
+) -> None:
+    with opened(browser, run[0], width=1280) as tab:
+        boxes = tab.page.locator(".wide:visible")
+        assert [scrolled(boxes.nth(at)) for at in range(boxes.count())] == [0] * boxes.count()
+        texts = tab.page.locator("figure").last.locator("text").all_text_contents()
+        assert {"recall@10", "memory by dialogue, in tokens"} <= set(texts)
+
+
 def scrolled(box: Any) -> int:
     """Pixels of a box that its width hides."""
     return box.evaluate("box => box.scrollWidth - box.clientWidth")

@@ -5,6 +5,7 @@ part, no overflow, hostile text shown as text.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,6 +73,28 @@ def test_every_part_is_there(browser: Any, page: Path) -> None:
             name for name in policies for _ in STAGES
         ]
         assert "with words and names of their own" in text
+
+
+def test_a_control_stands_beside_the_run_on_the_same_scale(browser: Any, tmp_path: Path) -> None:
+    folder, control = write_run(tmp_path / "run"), write_run(tmp_path / "shuffled")
+    lines = (control / "validation.jsonl").read_text(encoding="utf-8")
+    halved = re.sub(r'"f1": ([0-9.]+)', lambda f1: f'"f1": {float(f1[1]) / 2}', lines)
+    assert halved != lines
+    (control / "validation.jsonl").write_text(halved, encoding="utf-8")
+    page = write_report(folder, tmp_path / "page.html", control=control)
+    with opened(browser, page) as tab:
+        charts = tab.page.locator("section").first.locator("figure")
+        assert charts.count() == 4
+        for place in range(4):
+            chart = charts.nth(place)
+            assert chart.locator("polyline").count() == 2
+            assert chart.locator(".ring").count() == 1, "the run's best, not the control's"
+            assert chart.locator(".legend").inner_text().endswith("control: shuffled")
+        ends = charts.first.locator("polyline").evaluate_all(
+            "lines => lines.map(it => +it.getAttribute('points').split(',').at(-1))"
+        )
+        assert 160 < ends[1] + (180 - ends[0]) / 2 < 200 and ends[1] > ends[0]
+        assert "local advantage" in tab.page.inner_text("main")
 
 
 def test_phases_add_up(page: Path) -> None:

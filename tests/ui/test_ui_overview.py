@@ -27,7 +27,7 @@ def test_the_charts_tell_the_journal() -> None:
         http.patch("/v1/memories/m1", json={"text": "It is one"})
         http.delete("/v1/memories/m2")
         told = http.get("/ui").text
-        assert "Memories over time. memories: 1 at" in told and "between 1 and 5" in told
+        assert "Memories over time. memories: 1 at" in told and "between 1 and 4" in told
         counts = re.findall(r"<title>(added|changed|deleted), [^<]*: (\d+)<", told)
         sums = {name: sum(int(n) for of, n in counts if of == name) for name, _ in counts}
         assert sums == {"added": 5, "changed": 1, "deleted": 1}
@@ -65,12 +65,33 @@ def test_a_long_journal_keeps_a_bounded_number_of_points_and_every_decision() ->
     assert 2 <= len(columns) <= 24
 
 
+def test_memories_stand_where_they_were_said_whenever_they_were_imported() -> None:
+    with serving(":memory:", design="verbatim") as running, running.http() as http:
+        for year, text in ((2021, "I have a cat called Miso."), (2023, "I play the cello.")):
+            turns = [{"speaker": "Ana", "text": text}]
+            body = {"at": f"{year}-05-01T10:00:00Z", "turns": turns}
+            assert http.post("/v1/sessions?wait=true", json=body).is_success
+        page = http.get("/ui").text
+    assert re.search(r"memories: 1 at UTC \w+ 2021, 2 at \w+ 2023,", page)
+    assert "by when they were said" in page and "by when it was recorded" in page
+    legend = re.findall(r'<li class="(tone\d)">([^<]+)<', page)
+    assert dict(map(reversed, legend))["left as it was"] == "tone5", "grey, for nothing was lost"
+
+
+def test_the_question_in_the_empty_field_is_about_nobody_whom_the_memory_does_not_know() -> None:
+    with serving(":memory:", design="verbatim") as running, running.http() as http:
+        turns = [{"speaker": "Tom", "text": "I live in Porto."}]
+        assert http.post("/v1/sessions?wait=true", json={"turns": turns}).is_success
+        for path in ("/ui", "/ui/ask"):
+            assert 'placeholder="What do you know about me?"' in http.get(path).text
+
+
 def test_an_erasure_empties_the_curve_and_a_new_figure_has_no_picture() -> None:
     assert [chart.svg for chart in JournalFigures().charts()] == ["", ""]
     figures = JournalFigures()
     for row in rows(Commit(id="c"), Erased(), every=timedelta(days=1)):
         figures.add(row)
-    assert figures.points[-1].memories == 0
+    assert figures.charts()[0].svg == ""
 
 
 @pytest.mark.parametrize(

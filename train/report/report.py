@@ -78,10 +78,8 @@ def _parts(run: Run, control: Run | None) -> Iterator[str]:
     """Yield the parts of the page, top to bottom."""
     reward, ops, flat = reward_charts(run)
     yield tiles(_tiles(run))
-    yield section("Validation", _validation_note(run), figures(validation_charts(run, _interval)))
-    if control is not None:
-        note = "the same run with another credit: what training does without the reward's meaning"
-        yield section("Control", note, figures(validation_charts(control, _interval)))
+    charts = validation_charts(run, _interval, control=control)
+    yield section("Validation", _validation_note(run, control), figures(charts))
     yield from _test(run, control)
     note = "of the rollouts that are learned from, sampled at the training temperature"
     yield section("Reward and ops", note, figures([reward, ops, _session_chart(run)]))
@@ -120,12 +118,14 @@ def _tiles(run: Run) -> Iterator[tuple[str, str]]:
 # -- charts ----------------------------------------------------------------------------
 
 
-def _validation_note(run: Run) -> str:
+def _validation_note(run: Run, control: Run | None) -> str:
     count = len(run.validations[0][1]["episodes"]) if run.validations else 0
     note = (
         f"played greedily on {count} episodes; bands are 95 % bootstrap intervals over "
         "episodes; the ring is the best"
     )
+    if control is not None:
+        note += "; the control in grey: what training does without the reward's meaning"
     return f"{note}; dashed lines begin a stage" if run.borders else note
 
 
@@ -152,8 +152,8 @@ def _anchor_chart(run: Run) -> Chart:
     words = (
         f"r = {r:.2f} over {len(points)} runs" if r is not None else "too few differ to correlate"
     )
-    note = f"global advantage to the right, local upward; {words}"
-    return dot_chart("Credit of the anchors", [(x, y, "") for x, y in points], note=note)
+    axes = Axes(across="global advantage", up="local advantage")
+    return dot_chart("Credit of the anchors", [(x, y, "") for x, y in points], axes, note=words)
 
 
 def _time_note(run: Run) -> str:

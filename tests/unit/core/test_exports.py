@@ -96,6 +96,75 @@ def test_whatsapp_in_each_order_of_dates(
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "turns"),
+    [
+        (
+            (
+                "9/3/24, 9:05\u202fp.\u202fm. - Los mensajes están cifrados.\n"
+                "9/3/24, 9:05\u202fp.\u202fm. - Ana: Me mudé a Lisboa.\n"
+                "13/3/24, 12:01\u202fa.\u202fm. - Luis: Eliminaste este mensaje.\n"
+            ),
+            [("2024-03-09 21:05", "Ana", "Me mudé a Lisboa.")],
+        ),
+        (
+            "13/03/2024 à 21:05 - Ana: Je vis à Lyon.\n[13/03/2024 à 21:06:33] Luc: Super !\n",
+            [
+                ("2024-03-13 21:05", "Ana", "Je vis à Lyon."),
+                ("2024-03-13 21:06", "Luc", "Super !"),
+            ],
+        ),
+        ("13.3.2024 klo 21.05 - Ana: Muutin.\n", [("2024-03-13 21:05", "Ana", "Muutin.")]),
+        ("2024. 03. 09. 21:05 - Ana: Költöztem.\n", [("2024-03-09 21:05", "Ana", "Költöztem.")]),
+        ("2024/03/09 21:05 - Ana: 引っ越した\n", [("2024-03-09 21:05", "Ana", "引っ越した")]),
+        (
+            (
+                "13/03/24, 9:05 pm - Ana: I live in Porto <This message was edited>\n"
+                "13/03/24, 9:06 pm - Ben: null\n"
+            ),
+            [("2024-03-13 21:05", "Ana", "I live in Porto")],
+        ),
+        (
+            (
+                '13/03/2024, 21:05 - Ana changed the subject from "Trip: Rome" to "Trip: Oslo"\n'
+                "13/03/2024, 21:05 - Ana created group “Trip: Rome”\n"
+                '13/03/2024, 21:06 - Bob "Bobby" Smith: He said "no: never"\n'
+                "13/03/2024, 21:07 - „Anni“ Weiß: Ja\n"
+            ),
+            [
+                ("2024-03-13 21:06", 'Bob "Bobby" Smith', 'He said "no: never"'),
+                ("2024-03-13 21:07", "„Anni“ Weiß", "Ja"),
+            ],
+        ),
+    ],
+    ids=["spanish", "french", "finnish", "hungarian", "japanese", "edited", "notices"],
+)
+def test_whatsapp_of_other_phones(
+    text: str, turns: list[tuple[str, str, str]], tmp_path: Path
+) -> None:
+    path = write(tmp_path, text)
+    assert detect_format(path) == "whatsapp"
+    assert told(read_conversation(path)) == turns
+
+
+def test_whose_words_a_forwarded_and_a_spoken_message_hold(tmp_path: Path) -> None:
+    date = "2024-03-09T21:05:33"
+    message = {"id": 1, "type": "message", "date": date, "from": "Ben", "forwarded_from": "Zoe"}
+    path = write(tmp_path, {"messages": [message | {"text": "I moved to Rome."}]})
+    assert told(read_conversation(path)) == [("2024-03-09 21:05", "Zoe", "I moved to Rome.")]
+    spoken = [{"content_type": "audio_transcription", "text": "I live in Porto."}, {"a": 1}]
+    content = {"content_type": "multimodal_text", "parts": spoken}
+    said = {"author": {"role": "user"}, "create_time": 1710018333, "content": content}
+    path = write(tmp_path, [{"id": "t", "mapping": {"a": {"message": said}}}])
+    assert told(read_conversation(path)) == [("2024-03-09 21:05", "user", "I live in Porto.")]
+
+
+def test_an_export_of_a_sixth_program_names_the_five(tmp_path: Path) -> None:
+    path = write(tmp_path, {"messages": [{"type": "Default", "content": "Hi"}]})
+    with pytest.raises(InputError, match=r"WhatsApp.*Telegram.*signal.*ChatGPT.*Claude"):
+        read_conversation(path)
+
+
 def test_whatsapp_dates_go_forward_or_are_called_doubtful(tmp_path: Path) -> None:
     forward = "2/1/24, 10:00 - Ana: one\n3/1/24, 10:00 - Ana: two\n1/2/24, 10:00 - Ana: three\n"
     days = [at[:10] for at, _, _ in told(read_conversation(write(tmp_path, forward)))]

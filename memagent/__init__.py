@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from memagent.designs.base import MemoryDesign
     from memagent.memory.bank import MemoryBank
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Add",

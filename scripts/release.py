@@ -21,6 +21,7 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -78,7 +79,10 @@ def digests(wheel: Path) -> dict[str, int]:
 
 def wheel_faults(wheel: Path) -> list[str]:
     """Return the files that a wheel lacks or has too many, and faults of its metadata."""
-    listed = ["git", "ls-files", "-z", *PACKAGES]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    left_out = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
+    spared = [f":(exclude,glob){pattern}" for pattern in left_out]
+    listed = ["git", "ls-files", "-z", *PACKAGES, *spared]
     done = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
     tracked = {name for name in done.stdout.split("\0") if name and (ROOT / name).is_file()}
     held = {name for name in digests(wheel) if ".dist-info/" not in name}

@@ -165,7 +165,7 @@ def read_telegram(path: Path) -> Conversation:
                     text = (
                         parts if isinstance(parts, str) else "".join(map(_text_of, list_in(parts)))
                     )
-                    names = map(message.get, ("forwarded_from", "from", "from_id"))
+                    names = (message.get(key) for key in ("forwarded_from", "from", "from_id"))
                     speaker = next(filter(None, map(text_in, names)), "unknown")
                     where = f"message {text_in(message.get('id'))}"
                     yield (

@@ -74,8 +74,8 @@ def test_memories_stand_where_they_were_said_whenever_they_were_imported() -> No
         page = http.get("/ui").text
     assert re.search(r"memories: 1 at UTC \w+ 2021, 2 at \w+ 2023,", page)
     assert "by when they were said" in page and "by when it was recorded" in page
-    legend = re.findall(r'<li class="(tone\d)">([^<]+)<', page)
-    assert dict(map(reversed, legend))["left as it was"] == "tone5", "grey, for nothing was lost"
+    legend = {words: tone for tone, words in re.findall(r'<li class="(tone\d)">([^<]+)<', page)}
+    assert legend["left as it was"] == "tone5", "grey, for nothing was lost"
 
 
 def test_the_question_in_the_empty_field_is_about_nobody_whom_the_memory_does_not_know() -> None:

@@ -165,8 +165,12 @@ def read_telegram(path: Path) -> Conversation:
                     text = (
                         parts if isinstance(parts, str) else "".join(map(_text_of, list_in(parts)))
                     )
-                    names = (message.get(key) for key in ("forwarded_from", "from", "from_id"))
-                    speaker = next(filter(None, map(text_in, names)), "unknown")
+                    speaker = (
+                        text_in(message.get("forwarded_from"))
+                        or text_in(message.get("from"))
+                        or text_in(message.get("from_id"))
+                        or "unknown"
+                    )
                     where = f"message {text_in(message.get('id'))}"
                     yield (
                         f"{prefix}{_day(at)}",

@@ -20,8 +20,7 @@ from typing import Any, Unpack
 
 from pydantic import BaseModel, ValidationError
 
-from memagent.client import wire
-from memagent.client import wire as care_wire
+from memagent.client import wire, wire as care_wire
 from memagent.client.http import Connection, path_of
 from memagent.core.answers import AsOf, Filter, GraphFormat, SearchEvidence
 from memagent.core.errors import (

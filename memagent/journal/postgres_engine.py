@@ -197,8 +197,7 @@ def worth_another_try(exc: Exception) -> bool:
 
 def store_error(exc: Exception, place: str, doing: str) -> StoreError | InputError:
     """Translate an error of the driver or the pool for the caller."""
-    from sqlalchemy.exc import DBAPIError
-    from sqlalchemy.exc import TimeoutError as NoConnectionFree
+    from sqlalchemy.exc import DBAPIError, TimeoutError as NoConnectionFree
 
     cause = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
     text = f"{doing} {place} failed: {' '.join(str(cause).split())}"

@@ -265,8 +265,7 @@ def _changed(view: IndexView, gone: Sequence[str], docs: Sequence[Doc]) -> Index
 
 if TYPE_CHECKING:
     from memagent.events import visibility
-    from memagent.search import cuts
-    from memagent.search import cuts as expansion
+    from memagent.search import cuts, cuts as expansion
 else:
     cuts = Later("memagent.search.cuts")
     expansion = Later("memagent.search.cuts")

@@ -18,8 +18,7 @@ The expired items of a state at a moment, without a look at each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile

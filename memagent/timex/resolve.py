@@ -34,8 +34,7 @@ from typing import TYPE_CHECKING
 
 from memagent.core.records import Granularity, Record, Text, TimeSpan, as_utc
 from memagent.language.vocabulary import MONTHS
-from memagent.timex import calendar as cal
-from memagent.timex import vocabulary as words
+from memagent.timex import calendar as cal, vocabulary as words
 from memagent.timex.calendar import Reading, direction_told
 from memagent.timex.phrases import phrases
 

@@ -1,19 +1,14 @@
-"""A journal's database while it is open: its claim, its responses, its files, its end.
+"""The journal in a SQL database of any kind, and its cache of vectors.
 
-Cached vectors by (embedder id, text digest), in the journal's database.
+The cache holds vectors by (embedder id, text digest). It gives read-only float32
+arrays. The stored bytes are little-endian, so a database moves between machines. Losing
+a row costs one call of the embedder and nothing else, which is why these writes wait
+for no fsync of their own.
 
-The cache gives read-only float32 arrays. The stored bytes are little-endian, so a
-database moves between machines. Losing a row costs one call of the embedder and nothing
-else, which is why these writes wait for no fsync of their own.
-
-The journal in a SQL database, of whichever kind.
-
-It appends, reads and audits, and keeps first responses, the cache of vectors and the
-embedder's claim.
-
-`expect` is decided inside the transaction, so two writers never both get a sequence, in
-one process or in many. How a place is named and opened is the subclass's: `SqlJournal`
-for a SQLite file, `PostgresJournal` for a server.
+`DatabaseJournal` appends, reads and audits, and keeps first responses and the
+embedder's claim. `expect` is decided inside the transaction, so two writers never both
+get a sequence, in one process or in many. How a place is named and opened is the
+subclass's: `SqlJournal` for a SQLite file, `PostgresJournal` for a server.
 """
 
 from __future__ import annotations

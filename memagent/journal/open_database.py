@@ -55,10 +55,6 @@ def _to_bytes(digest: str, vector: Vector) -> bytes:
     return array.tobytes()
 
 
-def _from_bytes(blob: bytes) -> Vector:
-    return np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False)
-
-
 class SqlEmbeddingCache:
     """Vectors in a journal's database, written by the journal's writer and gone with any erasure.
 
@@ -88,7 +84,11 @@ class SqlEmbeddingCache:
             waiting = {digest: blob for (_, digest), blob in pending.items()}
         missing = [digest for digest in dict.fromkeys(digests) if digest not in waiting]
         known = self._reader.vectors(embedder_id, missing) | waiting
-        return {digest: _from_bytes(known[digest]) for digest in digests if digest in known}
+        return {
+            digest: np.frombuffer(known[digest], dtype="<f4").astype(np.float32, copy=False)
+            for digest in digests
+            if digest in known
+        }
 
     def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:
         """Keep vectors (D,), in place of those kept before.

@@ -400,7 +400,6 @@ def seal_store(path: Path, seal: Seal) -> int:
 
 
 _BESIDE: Final = ("-wal", "-shm")
-_PIECE: Final = 1 << 20
 
 
 class CopyReport(Record):
@@ -530,8 +529,5 @@ def _note(path: Path, seal: Seal) -> None:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

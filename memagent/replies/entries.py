@@ -140,14 +140,11 @@ def _strict(text: str) -> JsonValue:
     if text[:1] not in ("{", "["):
         return None
     try:
-        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_object)
+        # NaN and the infinities are not JSON; they read as null
+        value = json.loads(text, parse_constant=lambda _: None, object_pairs_hook=_object)
     except (ValueError, RecursionError):
         return None
     return cast(JsonValue, value) if isinstance(value, (dict, list)) else None
-
-
-def _no_constant(_: str) -> None:
-    """NaN and the infinities are not JSON; they read as null."""
 
 
 def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:

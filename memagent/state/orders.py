@@ -121,11 +121,8 @@ class SortedSet(Generic[K]):
         """Return a set with other leaves in the place of one."""
         made = cast("SortedSet[K]", object.__new__(SortedSet))
         leaves = (*self._leaves[:place], *parts, *self._leaves[place + 1 :])
-        made._hold(leaves, size)  # noqa: SLF001 (a set of our own making)  # pyright: ignore[reportPrivateUsage]
+        made._leaves, made._size = leaves, size  # noqa: SLF001 (a set of our own making)
         return made
-
-    def _hold(self, leaves: tuple[tuple[Any, ...], ...], size: int) -> None:
-        self._leaves, self._size = leaves, size
 
 
 AgeKey = tuple[float, str, int, str]

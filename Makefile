@@ -86,6 +86,7 @@ lint: $(VENV)/.dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/structure.py --check
+	$(BIN)/python scripts/trips.py --check
 	$(BIN)/python scripts/pages.py --check
 
 bench: $(VENV)/.dev

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 from memagent.agent_parts import AgentOptions, check_options, new_thread, scope_of
 from memagent.async_agent import AsyncAgent, Graphs
 from memagent.background import Background
-from memagent.blocking import SyncMemory as SyncMemory
-from memagent.blocking import blocking, blocking_stream
+from memagent.blocking import SyncMemory as SyncMemory, blocking, blocking_stream
 from memagent.config import AgentSettings
 from memagent.core.answers import Reply, ReplyDelta
 from memagent.core.errors import ConfigError

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from memagent.experience import Learned, Recall, ReportOptions
     from memagent.graphs.chat_run import ChatOptions
     from memagent.graphs.state import AgentContext
-    from memagent.llm import wrappers
-    from memagent.llm import wrappers as traced_model
+    from memagent.llm import wrappers, wrappers as traced_model
     from memagent.memory import threads, timetravel
     from memagent.memory.options import SearchArguments, SearchHits
 else:

@@ -1,10 +1,12 @@
 """Print what one call of each main verb enters, and what an in-memory agent loads.
 
-Each verb runs twice to warm up and once under `sys.setprofile`, with the design
+Each verb runs twice to warm up and then under `sys.setprofile`, with the design
 `verbatim` and the default embedder on a SQLite file, worker threads included. A verb
 that enters fewer functions, with fewer moves from file to file, is easier to follow: a
-move is a call of a function in another file than the function before it. `--files`
-prints the names of the files too; `--json` prints all figures as one JSON object.
+move is a call of a function in another file than the function before it. Threads that
+wait for each other wake in a changing order, so the figures are the fewest of several
+equal calls. `--files` prints the names of the files too; `--json` prints all figures as
+one JSON object; `--check` exits with 1 above a ceiling of `budgets.toml`.
 """
 
 from __future__ import annotations
@@ -17,15 +19,20 @@ import sys
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
+
+from structure import ceilings, exceeded
 
 from memagent.async_agent import AsyncAgent
 from memagent.core.records import Session, Turn
 
 ROOT = Path(__file__).resolve().parent.parent / "memagent"
 AT = datetime(2024, 5, 1, tzinfo=UTC)
+WARM, MEMORIES = 2, 3
+"""Calls of a verb before the recorded one, and how many memories it is recorded on."""
 Trip = Callable[[AsyncAgent, int], Awaitable[object]]
 IN_MEMORY = """
 import asyncio, sys
@@ -66,53 +73,64 @@ TRIPS: dict[str, Trip] = {
 }
 
 
+@dataclass
+class Trail:
+    """What one call enters."""
+
+    files: set[Path] = field(default_factory=set[Path])
+    functions: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    moves: int = 0
+    """Calls of a function in another file than the call before, thread by thread."""
+
+
 class Recorder:
-    """The files and functions of memagent that any thread enters while recording."""
+    """Notes the functions of memagent that any thread enters, in the trail that is set."""
 
     def __init__(self) -> None:
-        self.recording = False
-        self.files: set[Path] = set()
-        self.functions: set[tuple[str, str]] = set()
-        self.moves = 0
-        """Calls of a function in another file than the call before, thread by thread."""
+        self.trail: Trail | None = None
         self._last: dict[int, str] = {}
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         """Note a call; a profiling function as `sys.setprofile` takes it."""
-        code, thread = frame.f_code, threading.get_ident()
+        code, thread, trail = frame.f_code, threading.get_ident(), self.trail
         path = Path(code.co_filename)
-        if self.recording and event == "call" and path.is_relative_to(ROOT):
-            self.files.add(path.relative_to(ROOT))
-            self.functions.add((code.co_filename, code.co_qualname))
-            self.moves += self._last.get(thread, code.co_filename) != code.co_filename
+        if trail is not None and event == "call" and path.is_relative_to(ROOT):
+            trail.files.add(path.relative_to(ROOT))
+            trail.functions.add((code.co_filename, code.co_qualname))
+            trail.moves += self._last.get(thread, code.co_filename) != code.co_filename
             self._last[thread] = code.co_filename
 
 
-async def recorded(trip: Trip, folder: Path) -> Recorder:
-    """Return what the third call of a verb enters, on a fresh memory."""
-    recorder = Recorder()
+async def recorded(trip: Trip, folder: Path) -> Trail:
+    """Return what a warm call of a verb enters, on a fresh memory."""
+    recorder, trail = Recorder(), Trail()
     threading.setprofile(recorder)
     sys.setprofile(recorder)
     try:
         async with AsyncAgent(path=folder / "memory.db", design="verbatim") as agent:
             await agent.remember(session(0))
-            for number in (1, 2, 3):
-                recorder.recording = number == 3
+            for number in range(1, WARM + 1):
                 await trip(agent, number)
-            recorder.recording = False
+            recorder.trail = trail
+            await trip(agent, WARM + 1)
+            recorder.trail = None
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    return recorder
+    return trail
 
 
-def trails() -> dict[str, Recorder]:
-    """Return what each verb enters, by its name."""
-    found: dict[str, Recorder] = {}
+def shortest_trails() -> dict[str, Trail]:
+    """Return what each verb enters at least, by its name."""
+    shortest: dict[str, Trail] = {}
     for verb, trip in TRIPS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            found[verb] = asyncio.run(recorded(trip, Path(folder)))
-    return found
+        trails: list[Trail] = []
+        for _ in range(MEMORIES):
+            with tempfile.TemporaryDirectory() as folder:
+                trails.append(asyncio.run(recorded(trip, Path(folder))))
+        shortest[verb] = min(trails, key=lambda trail: len(trail.functions))
+        shortest[verb].moves = min(trail.moves for trail in trails)
+    return shortest
 
 
 def loaded() -> dict[str, int]:
@@ -129,9 +147,19 @@ def loaded() -> dict[str, int]:
     return {"statements": statements, "modules": len(files)}
 
 
-def main(*, names: bool, as_json: bool) -> None:
-    """Print the figures, with the names of the files when `names` is true."""
-    found, memory = trails(), loaded()
+def figures(trails: dict[str, Trail], memory: dict[str, int]) -> dict[str, float]:
+    """Return the values under the names of their budgets."""
+    values: dict[str, float] = {f"loaded.{name}": value for name, value in memory.items()}
+    for verb, trail in trails.items():
+        name = f"trips.{verb.removeprefix('memory.')}"
+        values |= {f"{name}_functions": len(trail.functions), f"{name}_moves": trail.moves}
+    return values
+
+
+def main(*, names: bool, as_json: bool) -> list[str]:
+    """Print the figures; `names` adds the files. Return what is above its ceiling."""
+    found, memory = shortest_trails(), loaded()
+    faults = exceeded(figures(found, memory), ceilings(ROOT.parent))
     if as_json:
         verbs = {
             verb: {
@@ -142,14 +170,17 @@ def main(*, names: bool, as_json: bool) -> None:
             for verb, trail in found.items()
         }
         print(json.dumps({"trips": verbs, "loaded": memory}))
-        return
+        return faults
     print(f"{'verb':<12}{'files':>7}{'functions':>11}{'moves':>7}")
     for verb, trail in found.items():
         print(f"{verb:<12}{len(trail.files):>7}{len(trail.functions):>11}{trail.moves:>7}")
         if names:
             print("".join(f"    {path.as_posix()}\n" for path in sorted(trail.files)), end="")
     print(f"\nin memory: {memory['statements']:,} statements in {memory['modules']} modules")
+    print("\n".join(faults) or "no ceiling exceeded")
+    return faults
 
 
 if __name__ == "__main__":
-    main(names="--files" in sys.argv[1:], as_json="--json" in sys.argv[1:])
+    above = main(names="--files" in sys.argv[1:], as_json="--json" in sys.argv[1:])
+    sys.exit(int(bool(above) and "--check" in sys.argv[1:]))

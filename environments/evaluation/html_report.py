@@ -12,8 +12,7 @@ from html import escape
 from environments.evaluation import tables
 from environments.evaluation.arms import IDEAL
 from environments.evaluation.figures import ArmReport, Figure, Report
-from memagent.pages.charts import Axes, bar_chart, dot_chart, share
-from memagent.pages.charts import Figure as Cell
+from memagent.pages.charts import Axes, Figure as Cell, bar_chart, dot_chart, share
 from memagent.pages.document import (
     best_of,
     figure_cells,

@@ -1,6 +1,7 @@
-"""The commands that copy a whole store: `backup` and `restore`.
+"""The commands for the care of a memory and of its store.
 
-The commands for the care of a memory: `quarantine`, `touched` and `erase`.
+`quarantine`, `touched` and `erase` work on one memory; `backup` and `restore` copy a
+whole store.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`AsyncClient`: an agent behind the REST service, with the verbs of a local one.
 
-`Client`: `AsyncClient` for synchronous code, as `Agent` is `AsyncAgent` for it.
-
-One event loop in a background thread runs the very same coroutines.
+`Client` is the same for synchronous code, as `Agent` is beside `AsyncAgent`: one event
+loop in a background thread runs the very same coroutines.
 """
 
 from __future__ import annotations

@@ -4,11 +4,10 @@ Every request that writes carries an idempotency key of its own, so a retry afte
 answer has no second effect. Lost connections are retried, and so are 429, 502 to 504
 where the service calls them retryable, and `request_in_progress`.
 
-One table between memagent's errors and the problems of the REST service (RFC 9457).
-
-The service looks an error up by its class, most derived first, and sends status and
-code; the client looks the code up and raises the same class again. What only HTTP knows
-(no key, too large, too many) has codes of its own and becomes a `ServiceError`.
+One table maps memagent's errors to the problems of the REST service (RFC 9457) and
+back. The service looks an error up by its class, most derived first, and sends status
+and code; the client looks the code up and raises the same class again. What only HTTP
+knows (no key, too large, too many) has codes of its own and becomes a `ServiceError`.
 """
 
 from __future__ import annotations

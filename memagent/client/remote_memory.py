@@ -4,9 +4,8 @@ All rules are the service's. A snapshot taken here is a `RemoteSnapshot`: its di
 place are known, its content stays with the service. A view of the past reads as of that
 point and refuses to write, as a local one does.
 
-Exports and imports of a memory behind the service, and the jobs they wait for.
-
-Review, the traces of a source, and erasure over HTTP, as `memory.care.verbs` names them.
+`RemoteTransfer` has exports, imports and the jobs they wait for, `RemoteCare` the verbs
+of `memory.care.verbs`: review, the traces of a source, and erasure.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from typing import Any, Unpack
 
 from pydantic import BaseModel, ValidationError
 
-from memagent.client import wire
-from memagent.client import wire as care_wire
+from memagent.client import wire, wire as care_wire
 from memagent.client.http import Connection, path_of
 from memagent.core.answers import AsOf, Filter, GraphFormat, SearchEvidence
 from memagent.core.errors import (

@@ -1,9 +1,8 @@
 """The bodies of requests and responses of the REST service, for service and client.
 
 Responses are the records of `memagent.core` wherever one fits; these are HTTP's own.
-Times are RFC 3339 in UTC, names in snake_case, ids opaque.
-
-The bodies of responses about review, traces and erasure, for service and client.
+Times are RFC 3339 in UTC, names in snake_case, ids opaque. Bodies about review, traces
+and erasure come first.
 """
 
 from __future__ import annotations

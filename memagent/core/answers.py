@@ -1,11 +1,10 @@
-"""Questions, hits and answers.
+"""Questions, hits and answers, and the event graph as a document.
 
-The event graph of one memory as a document: nodes, edges, the turns they rest on.
-
-Files and pages are written from it. Topics are nodes here like any other, although
-the journal holds none. Nodes come in the order of their kinds and stories, edges by
-their ends, so equal memories give equal documents. Every turn that a node or an edge
-names and the memory has is in `turns`.
+`GraphDocument` holds the nodes and edges of one memory and the turns they rest on;
+files and pages are written from it. Topics are nodes here like any other, although the
+journal holds none. Nodes come in the order of their kinds and stories, edges by their
+ends, so equal memories give equal documents. Every turn that a node or an edge names
+and the memory has is in `turns`.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@ datetime is aware; readers turn naive ones into UTC. The surprise: text is kept 
 except for lone surrogates, which no database can hold; `clean_text` replaces them once,
 at the border, so that digests agree everywhere.
 
-The closed vocabularies of the records: precisions of time, states, relations, nodes.
-
-Models whose fields are documented below them, at no cost before anybody asks.
+The closed vocabularies of the records stand here too: precisions of time, states,
+relations, kinds of nodes. So does `Record`, the base of all of them.
 
 The docstring below a field is its description in JSON Schema. Pydantic can read these
 docstrings too, but it parses the source of each class when the class is made, which
@@ -17,8 +16,8 @@ took as long as all the rest of an import. Here a schema reads them when it is a
 for. Validators are built at first use as well: a command uses a few models of many.
 
 The surprise: models are made with `defer_build` and do not keep it in their settings.
-There it would reach every `TypeAdapter` over a model too, and FastAPI, which builds
-its adapters with a warning turned off, would see that warning at the first request.
+There it would reach every `TypeAdapter` over a model too, and FastAPI, which builds its
+adapters with a warning turned off, would see that warning at the first request.
 """
 
 from __future__ import annotations

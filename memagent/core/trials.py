@@ -61,14 +61,6 @@ class TrialStep(Record):
     used: tuple[Id, ...] = ()
 
 
-def _is_empty(value: tuple[object, ...]) -> bool:
-    return not value
-
-
-def _is_user(trust: Trust) -> bool:
-    return trust is Trust.USER
-
-
 class Edit(Record):
     """A change of a trial's workspace: segments folded, or a note opened."""
 
@@ -104,12 +96,14 @@ class Trial(Record):
 
     id: Annotated[Id, Field(pattern=f"^{PREFIX}")]
     task: Annotated[Text, Field(min_length=1, max_length=MAX_TURN_CHARS)]
-    trust: Annotated[Trust, Field(exclude_if=_is_user)] = Trust.USER
+    trust: Annotated[Trust, Field(exclude_if=lambda trust: trust is Trust.USER)] = Trust.USER
     """Who worded the task: the user, or a model that calls `recall` as a tool."""
     shown: tuple[ItemUse, ...] = ()
     """The items that `recall` gave, best first."""
     steps: Annotated[tuple[TrialStep, ...], Field(max_length=1_000)] = ()
-    edits: Annotated[tuple[Edit, ...], Field(max_length=2_000, exclude_if=_is_empty)] = ()
+    edits: Annotated[
+        tuple[Edit, ...], Field(max_length=2_000, exclude_if=lambda edits: not edits)
+    ] = ()
     """Changes of its workspace, in order."""
     outcome: Outcome | None = None
     credit: tuple[Credit, ...] = ()

@@ -10,11 +10,10 @@ be reached costs time, not the call: it is logged and the texts are embedded.
 The surprise: the inner embedder sees texts in NFC, because two spellings with one
 digest must have one vector.
 
-Shared work of the embedders: readable text, its digest, and the check of vectors.
-
-One law: a row is float32, finite and of unit length, or there is no row at all. Texts
-are compared in Unicode's composed form (NFC), so a letter typed in two ways is one text
-with one digest and one vector.
+The shared work of all embedders stands here too: readable text, its digest, and the
+check of vectors. One law: a row is float32, finite and of unit length, or there is no
+row at all. Texts are compared in Unicode's composed form (NFC), so a letter typed in
+two ways is one text with one digest and one vector.
 """
 
 from __future__ import annotations

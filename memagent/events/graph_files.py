@@ -7,11 +7,10 @@ what is empty is left out, and edges carry ids of their own (`e0`, ...) because 
 programs drop edges with equal ids. The surprise: XML cannot hold most control
 characters, so GraphML has U+FFFD in their place and a line feed for a carriage return.
 
-The event graph through networkx: a frozen `MultiDiGraph` laid over persistent maps.
-
-Laying the view costs microseconds at any size (a copy of 20,000 nodes costs most of a
-second), and networkx's own algorithms run on it. The maps enter by the dict factories
-that networkx documents for subclasses.
+`FrozenEventGraph` is the graph in memory for networkx: a frozen `MultiDiGraph` laid
+over persistent maps. Laying the view costs microseconds at any size (a copy of 20,000
+nodes costs most of a second), and networkx's own algorithms run on it. The maps enter
+by the dict factories that networkx documents for subclasses.
 """
 
 from __future__ import annotations

@@ -11,10 +11,9 @@ once, as long as no more than `neighbours` texts are within reach of one event; 
 by text. The delta has passed `checked_delta`. The surprise: a new event can be the same
 as two old ones that were apart; these are joined too, and the later of them is removed.
 
-Rules for edges of the event graph: both ends exist, no self-loops, no circles in time.
-
-BEFORE, the inverse of AFTER, and CAUSES together must stay acyclic; an edge that would
-close a circle is refused with a reason.
+`checked_delta` holds the rules for edges of the event graph: both ends exist, no
+self-loops, no circles in time. BEFORE, the inverse of AFTER, and CAUSES together must
+stay acyclic; an edge that would close a circle is refused with a reason.
 """
 
 from __future__ import annotations

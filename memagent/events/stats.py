@@ -1,15 +1,14 @@
-"""Figures of an event graph: its size, its connected parts, its merged events.
+"""Figures and topics of an event graph.
 
-Pure; one pass over nodes and edges. Components are counted over events and the edges
-between events, the ones a compass walk can follow: over people nearly everything would
-hang together.
+The figures are its size, its connected parts and its merged events. Pure; one pass over
+nodes and edges. Components are counted over events and the edges between events, the
+ones a compass walk can follow: over people nearly everything would hang together.
 
-Topics over events: K-means on their unit vectors, K = max(2, min(n // 5, 50)).
-
-Topics are made anew from the graph whenever they are needed.
-A projection, not a record: topics follow from the events' vectors alone, so nothing of
-them is journalled. Deterministic: the first centre is the vector nearest to the mean,
-each further one the vector farthest from all chosen, ties by position.
+Topics are K-means over the events' unit vectors, K = max(2, min(n // 5, 50)). They are
+made anew from the graph whenever they are needed: they follow from the events' vectors
+alone, so nothing of them is journalled. Deterministic: the first centre is the vector
+nearest to the mean, each further one the vector farthest from all chosen, ties by
+position.
 """
 
 from __future__ import annotations

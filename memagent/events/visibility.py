@@ -6,13 +6,13 @@ turns, the event tells what no longer holds and stays out of sight; nothing is w
 for that, so an older snapshot still shows it. An item whose time to live is over counts
 as deleted; which those are is asked of the bank (`bank.expired`).
 
-Scored expansion over the event graph without a model: personalised PageRank by push.
-
-The walk restarts at the seeds; an edge passes on by its kind (a cause more than a mere
-order in time) times its confidence, either way. The push method (Andersen, Chung and
-Lang 2006) touches only nodes that matter. Closed nodes take no part, and a node that
-many neighbours hang on is reached but not walked through. Invariant: the shares of all
-nodes add up to 1; what arrives below the tolerance stays where it arrived.
+Expansion scores what hangs together with the seeds of a search, without a model:
+personalised PageRank by push. The walk restarts at the seeds; an edge passes on by its
+kind (a cause more than a mere order in time) times its confidence, either way. The push
+method (Andersen, Chung and Lang 2006) touches only nodes that matter. Closed nodes take
+no part, and a node that many neighbours hang on is reached but not walked through.
+Invariant: the shares of all nodes add up to 1; what arrives below the tolerance stays
+where it arrived.
 """
 
 from __future__ import annotations

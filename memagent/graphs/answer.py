@@ -15,8 +15,7 @@ from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, ModelResponse, Usage
 from memagent.designs.base import Answerer, SlotContext, ToolsWanted
 from memagent.graphs.state import AnswerState, Flow, NodeRuntime, Step
-from memagent.memory.citing import CEILING
-from memagent.memory.citing import cite as checked_citations
+from memagent.memory.citing import CEILING, cite as checked_citations
 from memagent.memory.judging.certainty import read_search
 from memagent.tracing import operation_span, records_content, search_figures, step
 

@@ -17,8 +17,7 @@ from memagent.core.long_work import LARGE, LARGE_CHARS, aside
 from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
 from memagent.core.snapshot import Commit
 from memagent.designs.base import SlotContext
-from memagent.designs.relating import linked_hits
-from memagent.designs.relating import relate as relate_facts
+from memagent.designs.relating import linked_hits, relate as relate_facts
 from memagent.graphs.state import AgentContext, Flow, IngestState, NodeRuntime, Step
 from memagent.state.adjacency import event_as_item
 from memagent.state.validation import validate_ops

@@ -24,8 +24,7 @@ from memagent.core.ops import Delete, OpBatch
 from memagent.core.recipes import recipe_of
 from memagent.core.records import SourceRef
 from memagent.designs.base import MemoryDesign
-from memagent.integrations import mem0_calls as calls
-from memagent.integrations import mem0_records as records
+from memagent.integrations import mem0_calls as calls, mem0_records as records
 from memagent.integrations.mem0_calls import UNSET, Config, Messages, OwnersAgents
 from memagent.integrations.mem0_records import envelope, owner_of
 from memagent.loop_thread import LoopThread

@@ -1,20 +1,17 @@
-"""The interface between the journal and a database.
+"""The interface between the journal and a database, and the journal's SQL.
 
-One value holds what differs from one kind of database to the next.
+A `Backend` holds what differs from one kind of database to the next. Everything else
+(entries, digests, chain, grouping, pages, audit) is written once against it. A backend
+names one database; it holds no connection of its own, and the writer and the readers
+ask it for theirs. `shared` says the most: only where one process writes may ends of
+logs be remembered, elsewhere they are asked for inside every transaction and before
+every read.
 
-Everything else (entries, digests, chain, grouping, pages, audit) is written once
-against it. A backend names one database; it holds no connection of its own, and the
-writer and the readers ask it for theirs. `shared` says the most: only where one process
-writes may ends of logs be remembered, elsewhere they are asked for inside every
-transaction and before every read.
-
-The journal's SQL, as text that goes to the driver.
-
-Statements that read are the same for every database and have `?` for each parameter.
-Those that write differ: where `arrays` is set, a statement for many rows takes one array
-a column, so that a group of any size is one round trip. The surprise: nothing here is
-built by SQLAlchemy, which only makes and migrates the tables. Importing it took a quarter
-of the processor time of a command.
+The SQL is text that goes to the driver. Statements that read are the same for every
+database and have `?` for each parameter. Those that write differ: where `arrays` is
+set, a statement for many rows takes one array a column, so that a group of any size is
+one round trip. The surprise: nothing here is built by SQLAlchemy, which only makes and
+migrates the tables. Importing it took a quarter of the processor time of a command.
 """
 
 from __future__ import annotations

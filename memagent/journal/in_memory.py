@@ -1,9 +1,7 @@
 """The journal in memory: the same laws as the SQL one without the disk.
 
-For forks, rollouts and tests.
-
-Entries are kept as they are: nothing is encoded, hashed or copied, so an append costs
-about a microsecond.
+It serves forks, rollouts and tests. Entries are kept as they are: nothing is encoded,
+hashed or copied, so an append costs about a microsecond.
 """
 
 from __future__ import annotations

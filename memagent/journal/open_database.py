@@ -1,19 +1,14 @@
-"""A journal's database while it is open: its claim, its responses, its files, its end.
+"""The journal in a SQL database of any kind, and its cache of vectors.
 
-Cached vectors by (embedder id, text digest), in the journal's database.
+The cache holds vectors by (embedder id, text digest). It gives read-only float32
+arrays. The stored bytes are little-endian, so a database moves between machines. Losing
+a row costs one call of the embedder and nothing else, which is why these writes wait
+for no fsync of their own.
 
-The cache gives read-only float32 arrays. The stored bytes are little-endian, so a
-database moves between machines. Losing a row costs one call of the embedder and nothing
-else, which is why these writes wait for no fsync of their own.
-
-The journal in a SQL database, of whichever kind.
-
-It appends, reads and audits, and keeps first responses, the cache of vectors and the
-embedder's claim.
-
-`expect` is decided inside the transaction, so two writers never both get a sequence, in
-one process or in many. How a place is named and opened is the subclass's: `SqlJournal`
-for a SQLite file, `PostgresJournal` for a server.
+`DatabaseJournal` appends, reads and audits, and keeps first responses and the
+embedder's claim. `expect` is decided inside the transaction, so two writers never both
+get a sequence, in one process or in many. How a place is named and opened is the
+subclass's: `SqlJournal` for a SQLite file, `PostgresJournal` for a server.
 """
 
 from __future__ import annotations
@@ -60,10 +55,6 @@ def _to_bytes(digest: str, vector: Vector) -> bytes:
     return array.tobytes()
 
 
-def _from_bytes(blob: bytes) -> Vector:
-    return np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False)
-
-
 class SqlEmbeddingCache:
     """Vectors in a journal's database, written by the journal's writer and gone with any erasure.
 
@@ -93,7 +84,11 @@ class SqlEmbeddingCache:
             waiting = {digest: blob for (_, digest), blob in pending.items()}
         missing = [digest for digest in dict.fromkeys(digests) if digest not in waiting]
         known = self._reader.vectors(embedder_id, missing) | waiting
-        return {digest: _from_bytes(known[digest]) for digest in digests if digest in known}
+        return {
+            digest: np.frombuffer(known[digest], dtype="<f4").astype(np.float32, copy=False)
+            for digest in digests
+            if digest in known
+        }
 
     def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:
         """Keep vectors (D,), in place of those kept before.

@@ -1,17 +1,16 @@
-"""The journal's database on a PostgreSQL server.
+"""The journal on a PostgreSQL server: its backend and the journal itself.
 
 Any number of processes write, so nothing about the end of a log is remembered.
 
-A transaction names its scopes (`schema`), takes one advisory lock a scope, always
-in the same order, and only then reads their ends: one round trip. Whoever comes second
+A transaction names its scopes (`schema`), takes one advisory lock a scope, always in
+the same order, and only then reads their ends: one round trip. Whoever comes second
 waits for the first one's commit and is then decided against what it wrote. Locks are
 taken before anything is read, so a lock's holder never waits for another lock and
 nobody deadlocks. Journals of one process share a pool of reading connections (`pool`);
 with the writer's, a process holds `pool` + 1 at most.
 
-The journal in PostgreSQL: one log, written by any number of processes and machines.
-
-An append takes the advisory lock of its scope, is decided against what is there, and is
+`PostgresJournal` is one log, written by any number of processes and machines. An append
+takes the advisory lock of its scope, is decided against what is there, and is
 acknowledged after the server has made it durable. Every read asks for the end of the
 log first, so a process sees what another one has acknowledged. While the server is away
 every call raises `StoreUnavailable`, which is retryable, and the next call after its

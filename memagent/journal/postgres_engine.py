@@ -1,14 +1,13 @@
-"""Reading connections to a PostgreSQL server, in SQLAlchemy's pool.
+"""Connections to a PostgreSQL server, in SQLAlchemy's pool, and the server's errors.
 
 Statements go to the driver. The pool alone is SQLAlchemy's: it waits for a free
 connection, replaces dead ones and gives up a transaction that was left open.
 
-Reaching PostgreSQL and translating its errors: the one place that knows psycopg.
-
-A URL is libpq's own (`postgresql://user@host:5432/database?sslmode=verify-full`); what
-it leaves out comes from libpq's variables, `~/.pgpass` and service file. Passwords
-never show: `label` names user, host, port and database alone. Every connection runs
-without automatic transactions, waits for nothing longer than it has to, and insists on
+This is the one place that knows psycopg, and that translates its errors. A URL is
+libpq's own (`postgresql://user@host:5432/database?sslmode=verify-full`); what it leaves
+out comes from libpq's variables, `~/.pgpass` and service file. Passwords never show:
+`label` names user, host, port and database alone. Every connection runs without
+automatic transactions, waits for nothing longer than it has to, and insists on
 `synchronous_commit`.
 """
 
@@ -197,8 +196,7 @@ def worth_another_try(exc: Exception) -> bool:
 
 def store_error(exc: Exception, place: str, doing: str) -> StoreError | InputError:
     """Translate an error of the driver or the pool for the caller."""
-    from sqlalchemy.exc import DBAPIError
-    from sqlalchemy.exc import TimeoutError as NoConnectionFree
+    from sqlalchemy.exc import DBAPIError, TimeoutError as NoConnectionFree
 
     cause = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
     text = f"{doing} {place} failed: {' '.join(str(cause).split())}"

@@ -8,9 +8,8 @@ from likely words. The surprise: `encode_entry` refuses an entry that would come
 different when read back (a number that is not finite), because a row that cannot be
 replayed would lock its owner out of the whole memory.
 
-Names and marks of the journal's schema: its revisions, its tables, its settings.
-
-Apart from the tables themselves (`schema`).
+The names and marks of the journal's schema stand here too: its revisions, its tables,
+its settings. The tables themselves are in `schema`.
 """
 
 from __future__ import annotations

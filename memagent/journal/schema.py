@@ -2,10 +2,10 @@
 
 `journal` holds headers, `payloads` the words: erasing deletes the second and keeps the
 first. `scopes` carries each log's tip (head, chain hash, time), so deciding a conflict
-and opening a store of a million rows cost one row each. `idempotency` has first responses
-by their key, `embeddings` vectors as little-endian float32 with a CRC-32 over embedder,
-digest and vector: a cache, any row of which may vanish. Moments are microseconds since
-1970 in UTC.
+and opening a store of a million rows cost one row each. `idempotency` has first
+responses by their key, `embeddings` vectors as little-endian float32 with a CRC-32 over
+embedder, digest and vector: a cache, any row of which may vanish. Moments are
+microseconds since 1970 in UTC.
 
 `SCRIPTS` has a script for each revision, oldest first. A database is brought to the
 newest one by all scripts that come after the revision in its `memagent_version`, in one
@@ -14,14 +14,13 @@ transaction, so a crash leaves the old state or the new.
 Row-level security on PostgreSQL is a second wall between users, behind the scope that
 every statement names. A transaction says whose rows it is about (`SET LOCAL
 memagent.scopes`, digests with commas between) and sees no others; one that says nothing
-sees nothing. `*` opens the names and the headers of all scopes, for listing and auditing,
-and nobody's text. The wall stops a statement that forgot its WHERE. It stops nobody who
-can run SQL of their own, and PostgreSQL does not apply it to superusers and roles with
-BYPASSRLS: connect as an ordinary role.
+sees nothing. `*` opens the names and the headers of all scopes, for listing and
+auditing, and nobody's text. The wall stops a statement that forgot its WHERE. It stops
+nobody who can run SQL of their own, and PostgreSQL does not apply it to superusers and
+roles with BYPASSRLS: connect as an ordinary role.
 
-Telling the state of a database's schema: absent, older, current, or not ours.
-
-Whatever is refused has not been written to.
+A database's schema is absent, older, current, or not ours. Whatever is refused has not
+been written to.
 """
 
 from __future__ import annotations

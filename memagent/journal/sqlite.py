@@ -1,4 +1,4 @@
-"""The journal's database in a SQLite file.
+"""The journal in a SQLite file: its backend, the journal itself, and copies of a store.
 
 One process writes, so ends of logs are remembered; the writer moves the write-ahead log
 along.
@@ -6,10 +6,8 @@ along.
 `Heads` asks for SQLite's `data_version`, a counter in shared memory that moves when any
 other connection commits, and looks a head up only when it has moved.
 
-The journal in a SQLite file: an append-only log a scope.
-
-An append is durable before it is acknowledged; threads share the journal, other
-processes read it.
+`SqlJournal` keeps an append-only log a scope. An append is durable before it is
+acknowledged; threads share the journal, other processes read it.
 
 One process writes (`StoreLocked` for a second one) and in it one thread
 (`journal_writer`); any number read. Opening repairs whatever a crash left: SQLite drops
@@ -17,11 +15,10 @@ the half-written group, an unfinished migration or erasure is done again. The su
 opening the same path twice in one process is fine and shares the writer, while a child
 that is forked meanwhile can open no store.
 
-Copies of a store: a backup while others write, and putting one back.
-
-SQLite copies a database as it stands at one moment, whoever writes meanwhile. A backup
-is a store like any other, with its own notes of where its logs end, so it can be opened
-and verified. Erased words stay in backups made before: erase those files too.
+A copy of a store is made while others write, and can be put back. SQLite copies a
+database as it stands at one moment, whoever writes meanwhile. A backup is a store like
+any other, with its own notes of where its logs end, so it can be opened and verified.
+Erased words stay in backups made before: erase those files too.
 """
 
 from __future__ import annotations
@@ -403,7 +400,6 @@ def seal_store(path: Path, seal: Seal) -> int:
 
 
 _BESIDE: Final = ("-wal", "-shm")
-_PIECE: Final = 1 << 20
 
 
 class CopyReport(Record):
@@ -533,8 +529,5 @@ def _note(path: Path, seal: Seal) -> None:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

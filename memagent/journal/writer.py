@@ -7,9 +7,8 @@ with load and a lone append is not delayed. Vectors for the cache go along with 
 group, or alone after a moment. An erasure is acknowledged after the files were scrubbed
 (`committer`).
 
-The writers open in this process, by database.
-
-A second open of the same store shares the first one's writer.
+The writers open in this process are known by their database: a second open of the same
+store shares the first one's writer.
 
 A child made by `fork` inherits none of them. It keeps the connections untouched: using
 or closing one across a fork corrupts a SQLite database, and ends a session of the

@@ -1,16 +1,15 @@
-"""Failures of litellm and its providers as our `ModelError`s, in one plain line each.
+"""The litellm module, quiet and offline, and its failures as our `ModelError`s.
 
-A line says what happened and what to do. Pure, without the vendor: exceptions are told
-apart by their chain of causes, class name, status and text. No message repeats a
-credential.
+A failure has one plain line, which says what happened and what to do. Pure, without the
+vendor: exceptions are told apart by their chain of causes, class name, status and text.
+No message repeats a credential.
 
-The litellm module, quiet and offline.
-
-The only module that imports litellm, and only when first called. Nothing but a request
-itself leaves the machine: no telemetry, no callbacks, no download of price lists or
-tokenizers. The surprise: the import takes seconds and runs in a thread; it would also
-read a `.env` file, which is turned off. Where the server of the first call can be named,
-`knock` finds out within two seconds, before the import, that nothing answers there.
+This is the only module that imports litellm, and only when first called. Nothing but a
+request itself leaves the machine: no telemetry, no callbacks, no download of price
+lists or tokenizers. The surprise: the import takes seconds and runs in a thread; it
+would also read a `.env` file, which is turned off. Where the server of the first call
+can be named, `knock` finds out within two seconds, before the import, that nothing
+answers there.
 """
 
 from __future__ import annotations

@@ -6,19 +6,17 @@ piece. The surprise: order carries meaning. `RetryingModel(BudgetedModel(m))` ch
 every attempt, `BudgetedModel(RetryingModel(m))` charges a call once however often it
 was tried.
 
-When a failed call is made again: which errors, how often, and how long to wait.
+`Retries` decides which failed calls are made again, how often, and after what wait.
 
-A model that is never shown personal data that has a known form.
+`RedactingModel` never shows its model personal data of a known form: addresses and
+numbers become placeholders in the request, and the values again in the reply, so memory
+keeps them. The surprise: what a model computes from a value, such as its last digits,
+it computes from the placeholder. Images are not looked at.
 
-Addresses and numbers become placeholders in the request, and the values again in the
-reply, so memory keeps them. The surprise: what a model computes from a value, such as
-its last digits, it computes from the placeholder. Images are not looked at.
-
-A model whose calls are spans, by the conventions for generative AI.
-
-A span tells model, role, tokens, cost and finish. The wrapper goes around all others,
-so that one span covers a call with all its retries. Prompts and answers are included
-only below a span that captures content (`memagent.tracing`).
+`traced` makes the calls of a model spans, by the conventions for generative AI. A span
+tells model, role, tokens, cost and finish. The wrapper goes around all others, so that
+one span covers a call with all its retries. Prompts and answers are included only below
+a span that captures content (`memagent.tracing`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The one place where loose input is read. Input that cannot be used is an `InputError`
 that names the turn and the fix, before anything is written.
 
-Cutting a session into balanced, contiguous chunks, and storing what is new of it.
+A session is then cut into balanced, contiguous chunks, and what is new of it stored.
 """
 
 from __future__ import annotations

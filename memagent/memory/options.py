@@ -3,7 +3,8 @@
 Public verbs take `**options: Unpack[SearchArguments]`, so editors show each keyword and
 its type; inside, the keywords of a search travel as one frozen `SearchOptions`.
 
-The hits of a search, a list that can tell whether they answer what was asked.
+`SearchHits` is the list that a search returns: it can tell whether its hits answer what
+was asked.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Trials over a bank: start one, read it, end it with an outcome.
+"""Trials over a bank: start one, read it, end it with an outcome, take its lesson.
 
 Each verb is one journal append that is planned anew when another writer came first, so
 counts are never lost and a second report of the same outcome changes nothing.
 
-Lessons of trials, and tidying: ops that a design proposes beside a conversation.
-
-A lesson is a commit like any other and marks its trial as taught in the same entry; a
-crash between report and lesson leaves an untaught trial, which `resume` finds.
+Lessons and tidying are ops that a design proposes beside a conversation. A lesson is a
+commit like any other and marks its trial as taught in the same entry; a crash between
+report and lesson leaves an untaught trial, which `resume` finds.
 """
 
 from __future__ import annotations

@@ -7,12 +7,11 @@ or that gives one key twice: each leaves a `Rejected`. Entries that a reader cal
 destructive are taken from a clear reply only (`Extracted.clear`). Keys of an entry that
 nobody reads are ignored.
 
-The JSON answer in a model's reply, found in time linear in the reply.
-
-The whole reply as strict JSON is the answer. Otherwise reasoning is left out and every
-outermost object or array is read, strictly where it can be, tolerantly where not. The
-last complete one that fits counts. Each repair is named, and `Extracted.clear` tells
-whether the reply has only one meaning: no other text, no second answer, no guess.
+Before that, the JSON answer is found, in time linear in the reply. The whole reply as
+strict JSON is the answer. Otherwise reasoning is left out and every outermost object or
+array is read, strictly where it can be, tolerantly where not. The last complete one
+that fits counts. Each repair is named, and `Extracted.clear` tells whether the reply
+has only one meaning: no other text, no second answer, no guess.
 
 An object that gives one key twice is never an answer: readers differ in which value
 counts. The surprise: JSON quoted in prose is an answer too when nothing better follows,
@@ -141,14 +140,11 @@ def _strict(text: str) -> JsonValue:
     if text[:1] not in ("{", "["):
         return None
     try:
-        value = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_object)
+        # NaN and the infinities are not JSON; they read as null
+        value = json.loads(text, parse_constant=lambda _: None, object_pairs_hook=_object)
     except (ValueError, RecursionError):
         return None
     return cast(JsonValue, value) if isinstance(value, (dict, list)) else None
-
-
-def _no_constant(_: str) -> None:
-    """NaN and the infinities are not JSON; they read as null."""
 
 
 def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:

@@ -1,6 +1,6 @@
-"""Events, relations between them and verdicts on pairs, read from an indexer's reply.
+"""Events, windows of time and answers, read from a model's reply. Pure; never raises.
 
-Pure; never raises.
+An indexer's reply holds events, relations between them and verdicts on pairs:
 
     {"events": [{"summary": "...", "people": ["Ana"], "turns": ["D1:3"], "when": "7 May 2023"}]}
     {"pairs": [{"pair": 0, "verdict": "same", "label": ""}]}
@@ -10,7 +10,7 @@ Pure; never raises.
 A relation that is not known is kept as RELATED with its word as the label; relations
 that only the system writes are refused.
 
-The stretch of time a planner's model gives for a question. Pure; never raises.
+A planner's reply holds the stretch of time that a question is about:
 
     {"from": "2023-05-01", "to": "2023-05-31"}
 
@@ -18,10 +18,9 @@ Both days are included; null leaves an end open, null at both means no time. Bou
 also be phrases ("May 2023", "last week"), read against the day of the question. What
 cannot be read is a `Rejected` with its reason, never a window.
 
-Answers of the answerer, read from a model's reply. Pure; never raises.
-
-`{"citations": [ids], "answer": "...", "abstain": false}`, or plain text with marks such
-as `[mem_..]` or `[D1:3]`; `"sessions": [ids]` beside them names evidence sessions.
+An answerer's reply is `{"citations": [ids], "answer": "...", "abstain": false}`, or
+plain text with marks such as `[mem_..]` or `[D1:3]`; `"sessions": [ids]` beside them
+names evidence sessions.
 """
 
 from __future__ import annotations

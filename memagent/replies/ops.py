@@ -1,7 +1,7 @@
-"""Ops of the manager, read from a model's reply. Pure; never raises.
+"""Ops, notes and facts, read from a model's reply. Pure; never raises.
 
-`{"ops": [...]}`, a bare list, or one op object. Op names are case-insensitive; an index
-counts the facts shown, from 0:
+The manager's reply is `{"ops": [...]}`, a bare list, or one op object. Op names are
+case-insensitive; an index counts the facts shown, from 0:
 
     {"op": "ADD", "fact": 0}                             remember fact 0 as it is
     {"op": "ADD", "text": "...", "sources": ["D1:3"]}    remember words of its own
@@ -16,15 +16,12 @@ counts the facts shown, from 0:
 is the default. An UPDATE or DELETE is taken only from a clear reply; one that names two
 ops, ids or texts is refused.
 
-Notes that a learner wrote about a trial, read from a model's reply. Pure; never raises.
+A learner's reply about a trial is `{"notes": [{"text", "subject"}, {"id", "tag"}]}`: a
+new note, or a tag (`helpful` or `harmful`) on a note that was shown.
 
-`{"notes": [{"text", "subject"}, {"id", "tag"}]}`: a new note, or a tag (`helpful` or
-`harmful`) on a note that was shown.
-
-Facts of the extractor, read from a model's reply. Pure; never raises.
-
-`{"facts": [{"text", "subject", "speaker", "source", "when", "kind"}]}`; `when` stays a
-phrase in the `FactDraft`. An entry that is a plain string is a fact without a source.
+The extractor's reply is `{"facts": [{"text", "subject", "speaker", "source", "when",
+"kind"}]}`; `when` stays a phrase in the `FactDraft`. An entry that is a plain string is
+a fact without a source.
 """
 
 from __future__ import annotations

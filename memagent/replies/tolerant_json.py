@@ -12,11 +12,10 @@ ran out of tokens loses its last statement and cannot plant half of one. Repair
 libraries were measured for this place and left out: within 4,000 characters, with few
 brackets and little nesting, their running time passes two seconds.
 
-The part of a model's reply that is not its reasoning. Pure.
-
-Models mark reasoning in several ways: `<think>` and its relatives, `[THINK]`, channels
-of the harmony format. A block without an end was cut off and reaches to the end of the
-reply. An end without a beginning closes a block that the prompt had opened.
+`outside_reasoning` returns the part of a reply that is not its reasoning. Models mark
+reasoning in several ways: `<think>` and its relatives, `[THINK]`, channels of the
+harmony format. A block without an end was cut off and reaches to the end of the reply.
+An end without a beginning closes a block that the prompt had opened.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The cuts at the end of a search: near duplicates, a share of one session, a token budget.
+"""Additions to the hits of a search, and the cuts at its end.
 
-Each function takes hits in their order, best first, and gives positions to keep in that
-same order.
+Cuts are for near duplicates, the share of one session and a token budget. Each takes
+hits in their order, best first, and gives positions to keep in that same order.
 
-Items that the best hits lead to: told beside them, of their sessions, linked in the graph.
-
-Each function adds rows to the pool of a search; none decides what comes back. Filters
-hold for what is added as for what was found.
+Additions are items that the best hits lead to: told beside them, of their sessions,
+linked in the graph. Each adds rows to the pool of a search; none decides what comes
+back. Filters hold for what is added as for what was found.
 """
 
 from __future__ import annotations

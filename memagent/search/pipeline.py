@@ -6,12 +6,11 @@ score is the fused sum times all factors in its `why`, unless a reranker had the
 word. The surprise: at most k hits come back whatever was added on the way; a neighbour
 or a node of the graph stands there only in place of a hit that was worth less.
 
-The search projection of a state: the texts of an item, and the view that follows.
-
-A view is brought up to date lazily, before a search or at the end of an ingest, so a
-durable write waits for the journal only. The texts of an item follow from the state
-alone, so a replay builds the same view. When the embedder fails, items stay findable by
-keyword and carry `embedding_missing`; no vector is ever made up.
+The projection of a state that is searched stands here too. A view is brought up to date
+lazily, before a search or at the end of an ingest, so a durable write waits for the
+journal only. The texts of an item follow from the state alone, so a replay builds the
+same view. When the embedder fails, items stay findable by keyword and carry
+`embedding_missing`; no vector is ever made up.
 """
 
 from __future__ import annotations
@@ -265,8 +264,7 @@ def _changed(view: IndexView, gone: Sequence[str], docs: Sequence[Doc]) -> Index
 
 if TYPE_CHECKING:
     from memagent.events import visibility
-    from memagent.search import cuts
-    from memagent.search import cuts as expansion
+    from memagent.search import cuts, cuts as expansion
 else:
     cuts = Later("memagent.search.cuts")
     expansion = Later("memagent.search.cuts")

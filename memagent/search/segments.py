@@ -6,7 +6,7 @@ neighbours). Vectors are rows of a shared, append-only arena; a segment holds ro
 numbers, so merging segments and forking banks copy no vector. Equal texts share a row,
 whichever fork wrote them.
 
-Vectors and vocabulary shared by a bank and all its forks; both only grow.
+A bank and all its forks share one arena of vectors and one vocabulary; both only grow.
 """
 
 from __future__ import annotations

@@ -20,18 +20,22 @@ from starlette.types import ASGIApp
 
 import memagent
 from memagent.client.http import FieldFault, Problem
-from memagent.service import dashboard
-from memagent.service import gate as problems
+from memagent.service import dashboard, gate as problems
 from memagent.service.gate import Gate
 from memagent.service.hosting import Service
 from memagent.service.mcp_mount import McpMount
-from memagent.service.routes import memories, snapshots, talk, users
-from memagent.service.routes import memories as operations
-from memagent.service.routes import openai_chat as chat
-from memagent.service.routes import openai_responses as responses
-from memagent.service.routes import snapshots as graph
-from memagent.service.routes import users as care
-from memagent.service.routes import users as trials
+from memagent.service.routes import (
+    memories,
+    memories as operations,
+    openai_chat as chat,
+    openai_responses as responses,
+    snapshots,
+    snapshots as graph,
+    talk,
+    users,
+    users as care,
+    users as trials,
+)
 from memagent.service.routes.fast import FastRoutes
 
 _DESCRIPTION: Final = (

@@ -6,12 +6,22 @@ from typing import Final
 
 from fastapi import APIRouter, FastAPI
 
-from memagent.service.ui import ask, frame, graph, health, overview, runs, sign_in, snapshots, turns
-from memagent.service.ui import health as jobs
-from memagent.service.ui import memories as listing
-from memagent.service.ui import memories as memory
-from memagent.service.ui import memories as review
-from memagent.service.ui import overview as users
+from memagent.service.ui import (
+    ask,
+    frame,
+    graph,
+    health,
+    health as jobs,
+    memories as listing,
+    memories as memory,
+    memories as review,
+    overview,
+    overview as users,
+    runs,
+    sign_in,
+    snapshots,
+    turns,
+)
 
 PAGES: Final[tuple[APIRouter, ...]] = (
     frame.router,

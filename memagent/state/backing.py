@@ -1,4 +1,4 @@
-"""Whether cited words say what an op claims. Pure.
+"""Whether cited words say what an op claims, and the guard that refuses what they do not.
 
 Where a chunk or the memories shown hold texts of tools or strangers, a model may follow
 them and cite a user's turn all the same. So an op is judged by what it would change:
@@ -13,15 +13,13 @@ The surprise: a text that only repeats the item's own words in another order cou
 deletion. Words are compared as index terms. Glue ("lives", "now", "prefers") may come
 from the model; it decides nothing by itself.
 
-The guard of a language model's ops: what they write is grounded, what they end is backed.
-
-Pure. An UPDATE may only write words of the old memory, of its fact and of the turns the
-fact rests on; names, numbers and denials strictly. An UPDATE or DELETE needs a fact that
-speaks of the same subject and topic and is no joke, hearsay or plan, and one fact ends
-at most one memory unless each is backed. An op that fails is refused, and its fact is
-added instead, so nothing is lost. The surprise: the guard knows words, not meaning.
-Whether two statements exclude each other is for `pair`, which has the last word where
-it has one.
+The guard of a language model's ops holds them to it. Pure. An UPDATE may only write
+words of the old memory, of its fact and of the turns the fact rests on; names, numbers
+and denials strictly. An UPDATE or DELETE needs a fact that speaks of the same subject
+and topic and is no joke, hearsay or plan, and one fact ends at most one memory unless
+each is backed. An op that fails is refused, and its fact is added instead, so nothing
+is lost. The surprise: the guard knows words, not meaning. Whether two statements
+exclude each other is for `pair`, which has the last word where it has one.
 """
 
 from __future__ import annotations

@@ -7,15 +7,15 @@ and names in it), SUPERSEDES (an updated item to its old version; an added item 
 deleted by the same turn), SAME_AS (a restatement to the item that already said it),
 BEFORE (to the nearest earlier and later item of the same subject).
 
-Words for the keyword arm: a Unicode tokeniser with stemming, and the BM25 formula.
-
-Tokens are case-folded, NFKC-normalised runs of letters and digits. Runs in scripts
-written without spaces (Han, Kana, Hangul, Thai, Lao, Khmer, Myanmar) become overlapping
-pairs of characters, so they can be found without a dictionary. Latin words are stemmed
-by Snowball's English rules; other scripts are left as they are. BM25 is Lucene's
-variant (Robertson and Zaragoza 2009, idf never negative). It is scored here and not by
-a library because a library's index is built once, while a memory changes by one item
-and is forked a thousand times; the tests hold it equal to `bm25s` on the same tokens.
+The words of the keyword arm stand here too: a Unicode tokeniser with stemming, and the
+BM25 formula. Tokens are case-folded, NFKC-normalised runs of letters and digits. Runs
+in scripts written without spaces (Han, Kana, Hangul, Thai, Lao, Khmer, Myanmar) become
+overlapping pairs of characters, so they can be found without a dictionary. Latin words
+are stemmed by Snowball's English rules; other scripts are left as they are. BM25 is
+Lucene's variant (Robertson and Zaragoza 2009, idf never negative). It is scored here
+and not by a library because a library's index is built once, while a memory changes by
+one item and is forked a thousand times; the tests hold it equal to `bm25s` on the same
+tokens.
 """
 
 from __future__ import annotations

@@ -5,10 +5,8 @@ cannot disagree. It assigns what the entry says and keeps the roots of the diges
 asks no model, no clock and no rule. All maps are persistent: a state costs the
 difference to its predecessor, and keeping one is keeping a snapshot.
 
-The trials of a memory, with the root of their hashes.
-
-Trials are one persistent map by id. A trial that has ended leads to a session with the
-trial's id (`Trial.session`); the fold stores it.
+Trials are one persistent map by id, with the root of their hashes. A trial that has
+ended leads to a session with the trial's id (`Trial.session`); the fold stores it.
 """
 
 from __future__ import annotations

@@ -6,12 +6,11 @@ for one, pays nothing, and neither a digest nor a stored state knows of orders. 
 surprise: an item stands by the place of its last turn, which may be stored after the
 item; the orders of such a memory are derived anew then.
 
-A persistent sorted set: every edit gives a new set that shares nearly everything.
-
-It is a tuple of leaves, which are tuples of at most 256 keys. An edit copies one leaf
-and the tuple of leaves: 5 us at 10,000 keys, some 60 at a million. Reading on from a
-place takes O(1) a key. The surprise: a leaf that loses keys is not merged with its
-neighbour, only dropped when it is empty, for sets here shrink far less than they grow.
+`SortedSet` is persistent: every edit gives a new set that shares nearly everything. It
+is a tuple of leaves, which are tuples of at most 256 keys. An edit copies one leaf and
+the tuple of leaves: 5 us at 10,000 keys, some 60 at a million. Reading on from a place
+takes O(1) a key. The surprise: a leaf that loses keys is not merged with its neighbour,
+only dropped when it is empty, for sets here shrink far less than they grow.
 """
 
 from __future__ import annotations
@@ -122,11 +121,8 @@ class SortedSet(Generic[K]):
         """Return a set with other leaves in the place of one."""
         made = cast("SortedSet[K]", object.__new__(SortedSet))
         leaves = (*self._leaves[:place], *parts, *self._leaves[place + 1 :])
-        made._hold(leaves, size)  # noqa: SLF001 (a set of our own making)  # pyright: ignore[reportPrivateUsage]
+        made._leaves, made._size = leaves, size  # noqa: SLF001 (a set of our own making)
         return made
-
-    def _hold(self, leaves: tuple[tuple[Any, ...], ...], size: int) -> None:
-        self._leaves, self._size = leaves, size
 
 
 AgeKey = tuple[float, str, int, str]

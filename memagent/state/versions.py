@@ -1,4 +1,4 @@
-"""Wordings of a statement over time: the present one, the ones it replaced, when each held.
+"""Wordings of a statement over time, the undoing of an entry, and what has expired.
 
 Pure. A wording holds from when it began (its valid time, else when it was said) until
 the next one began; the oldest, when it names no time, has no known beginning, for what
@@ -7,19 +7,15 @@ turn that told another (`SUPERSEDES`) is an older wording of that other. What a 
 deleted is nobody's older wording and never comes back here. The surprise: a wording
 that was corrected, not outdated ("since 2019, not 2021"), may never have held at all.
 
-The commit that takes an earlier entry back, as a pure function of two states.
-
-Undoing the last commit gives exactly the digest from before it. What later entries
-built on is refused. The surprise: the text of an undone trial stays, as the turns of
-an undone session do.
-
-The expired items of a state at a moment, without a look at each of them.
+The commit that takes an earlier entry back is a pure function of two states. Undoing
+the last commit gives exactly the digest from before it. What later entries built on is
+refused. The surprise: the text of an undone trial stays, as the turns of an undone
+session do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile

@@ -23,8 +23,7 @@ from functools import partial
 from memagent.core.records import Granularity
 from memagent.language import vocabulary as lexicon
 from memagent.language.vocabulary import MONTHS, WEEKDAYS, any_of
-from memagent.timex import calendar as cal
-from memagent.timex import vocabulary as words
+from memagent.timex import calendar as cal, vocabulary as words
 from memagent.timex.calendar import Lean, Reading, Unit
 from memagent.timex.vocabulary import TURNS, Context, Match, Standing
 

@@ -32,11 +32,13 @@ from itertools import islice
 
 from memagent.core.records import Granularity
 from memagent.language import vocabulary as lexicon
-from memagent.timex import calendar as cal
-from memagent.timex import dates
-from memagent.timex import dates as foreign
-from memagent.timex import dates as relative
-from memagent.timex import vocabulary as words
+from memagent.timex import (
+    calendar as cal,
+    dates,
+    dates as foreign,
+    dates as relative,
+    vocabulary as words,
+)
 from memagent.timex.calendar import Lean, Part, Reading, direction
 from memagent.timex.vocabulary import Atom, Context, Match, Standing, Unanchored
 

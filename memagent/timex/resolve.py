@@ -32,15 +32,19 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from memagent.core import Later
 from memagent.core.records import Granularity, Record, Text, TimeSpan, as_utc
 from memagent.language.vocabulary import MONTHS
-from memagent.timex import calendar as cal
-from memagent.timex import vocabulary as words
-from memagent.timex.calendar import Reading, direction_told
-from memagent.timex.phrases import phrases
 
 if TYPE_CHECKING:
     from dateparser.date import DateDataParser
+
+    from memagent.timex import calendar as cal, phrases as grammar, vocabulary as words
+    from memagent.timex.calendar import Reading
+else:  # most texts name no time, and the grammar is the larger part of this package
+    cal = Later("memagent.timex.calendar")
+    grammar = Later("memagent.timex.phrases")
+    words = Later("memagent.timex.vocabulary")
 
 MAX_PHRASE_CHARS = 200
 """A longer string is no time phrase."""
@@ -74,7 +78,7 @@ def find_times(text: str, *, anchor: datetime | None, most: int | None = None) -
         return []
     taken = bytearray(len(text))
     mentions: list[TimeMention] = []
-    read = phrases(text, as_utc(anchor) if anchor else None, loose=False, most=most)
+    read = grammar.phrases(text, as_utc(anchor) if anchor else None, loose=False, most=most)
     for phrase in sorted(read, key=lambda phrase: (phrase.start - phrase.end, phrase.start)):
         start, end = phrase.start, phrase.end
         if not any(taken[start:end]):
@@ -109,10 +113,10 @@ def resolve_time(
     if not said or len(said) > MAX_PHRASE_CHARS:
         return None
     moment = as_utc(anchor) if anchor else None
-    lean = direction_told(told, said)
+    lean = cal.direction_told(told, said)
     whole = [
         phrase
-        for phrase in phrases(said, moment, loose=True, most=None, lean=lean)
+        for phrase in grammar.phrases(said, moment, loose=True, most=None, lean=lean)
         if _IGNORED_BEFORE.fullmatch(said, 0, phrase.start)
         and _IGNORED_AFTER.fullmatch(said, phrase.end)
     ]
@@ -252,13 +256,13 @@ _WORTH_ASKING = re.compile(r"(?=.*[^\W\d_])(?:.*\d|.*[^\x00-\x7f]|.*[a-z]{4})", 
 
 _NO_ANCHOR = date(2001, 3, 14)
 _ELSEWHERE = timedelta(days=1_240)  # another weekday, month and year
-# dateparser reads "three weeks" as three weeks ago and "three" as March.
-_BARE_AMOUNT = re.compile(rf"(?:for\s+)?{words.ABOUT}?{words.AMOUNT}(?:\s+{words.UNIT})?", re.I)
 
 
 def _fallback(said: str, anchor: datetime | None) -> Reading | None:
     """Ask dateparser for a phrase, twice from different days to learn if it is relative."""
-    if not _WORTH_ASKING.match(said) or _BARE_AMOUNT.fullmatch(said):
+    # dateparser reads "three weeks" as three weeks ago and "three" as March.
+    bare_amount = rf"(?:for\s+)?{words.ABOUT}?{words.AMOUNT}(?:\s+{words.UNIT})?"
+    if not _WORTH_ASKING.match(said) or re.fullmatch(bare_amount, said, re.I):
         return None
     base = anchor.date() if anchor else _NO_ANCHOR
     unit = _ask(said, base)

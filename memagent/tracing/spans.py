@@ -142,8 +142,7 @@ def records_content(records: Iterable[MemoryItem | Hit]) -> Attributes:
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from opentelemetry.trace import Span as ApiSpan
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Span as ApiSpan, Tracer
 
     from memagent.tracing import masking
 else:

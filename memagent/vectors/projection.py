@@ -1,17 +1,16 @@
 """A networked vector index as a projection of the journal.
 
-It is kept level with the journal, checked, and bypassed while it is not.
-
-The journal is the truth and a bank holds all of its own items, so a networked index may
-fail, lag or be deleted at any time: searches then go over the bank's own view, which
-gives the same hits. An `AppliedIndex` stores a mark: the journal sequence that it is
-level with, how many rows that makes, and their digest. At first use, and after any
-fault, the mark and the server's own count are compared with the state; where they
-differ every row is written again, and what an earlier sequence left is removed. Every
-search brings the mark along, so an index that was emptied, restored from a backup or
-left half-written is noticed before a hit of it is used. The surprise: several processes
-write one index. Writes carry the sequence that they come from and never replace what a
-later one wrote, so a rebuild beside another writer removes nothing of its rows.
+The index is kept level with the journal, and bypassed while it is not. The journal is
+the truth and a bank holds all of its own items, so a networked index may fail, lag or
+be deleted at any time: searches then go over the bank's own view, which gives the same
+hits. An `AppliedIndex` stores a mark: the journal sequence that it is level with, how
+many rows that makes, and their digest. At first use, and after any fault, the mark and
+the server's own count are compared with the state; where they differ every row is
+written again, and what an earlier sequence left is removed. Every search brings the
+mark along, so an index that was emptied, restored from a backup or left half-written is
+noticed before a hit of it is used. The surprise: several processes write one index.
+Writes carry the sequence that they come from and never replace what a later one wrote,
+so a rebuild beside another writer removes nothing of its rows.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ import pytest
 from bank_kit import DIRECT, WORDS, batch, fact, session
 from checkpoint_kit import ANA, History, open_hashing, same_memory, same_state, without_checkpoint
 
-from memagent.checkpoints import file as file_format
-from memagent.checkpoints import store as policy
+from memagent.checkpoints import file as file_format, store as policy
 from memagent.checkpoints.store import Checkpoints
 from memagent.checkpoints.tables import FORMS, LayeredMap
 from memagent.core.answers import Query

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from checkpoint_kit import ANA, History, same_memory, standing, without_checkpoint
 
-from memagent.checkpoints import file as file_format
-from memagent.checkpoints import store as policy
+from memagent.checkpoints import file as file_format, store as policy
 from memagent.checkpoints.store import Checkpoints, audit_checkpoint
 from memagent.checkpoints.tables import LayeredMap
 from memagent.core.answers import Query

@@ -154,6 +154,19 @@ def test_the_ratchet_names_each_figure_above_its_ceiling(structure: ModuleType) 
     ]
 
 
+def test_lint_holds_the_trips_of_the_verbs_to_their_ceilings() -> None:
+    """The counts need a running agent, so the tests leave the measuring to `make lint`."""
+    budgets = tomllib.loads((ROOT / "budgets.toml").read_text(encoding="utf-8"))
+    kinds = ("functions", "moves")
+    verbs = ("remember", "ask", "search", "add")
+    assert budgets["trips"].keys() == {f"{verb}_{kind}" for verb in verbs for kind in kinds}
+    assert budgets["loaded"].keys() == {"statements", "modules"}
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nlint:")[2]
+    commands = recipe.partition("\n\n")[0]
+    assert "scripts/structure.py --check" in commands
+    assert "scripts/trips.py --check" in commands
+
+
 def test_a_class_is_measured_over_its_own_chain_of_bases(structure: ModuleType) -> None:
     base = "class Base:\n    a: int\n    b: int\n"
     child = "from memagent.low import Base\n\n\nclass Child(Base):\n    c: int\n"

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from memagent.core.errors import ConfigError, EmbeddingError, MissingExtra, StoreUnavailable
 from memagent.embed.cached import CachedEmbedder, checked_rows, hashed_direction, text_digest

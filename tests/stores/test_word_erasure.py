@@ -12,8 +12,7 @@ import pytest
 from crash_child import CrashServer
 from erasure_workloads import KEPT, MARKERS, SCOPE, fill, needles, open_memory
 
-from memagent.journal.proof import audit as file_search
-from memagent.journal.proof import file_scan
+from memagent.journal.proof import audit as file_search, file_scan
 from memagent.journal.proof.audit import count_in_files, files_of
 from memagent.journal.sqlite import SqlJournal
 

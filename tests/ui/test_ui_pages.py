@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from browser_kit import WIDTHS, colour_behind, overflow
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from ui_kit import SCHEMES, Stock, axe_faults, chromium, stocked, tab_on
 
 from memagent.client.wire import JobKind, JobState

@@ -12,8 +12,7 @@ from collections import Counter
 
 import pytest
 import rollout_kit as kit
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from places import KITS_PATH
 
 from environments import EnvironmentFault, Probe, play, truncate

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import exp
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from environments.evaluation.rankings import BM25, fused
 from environments.rewards import metrics

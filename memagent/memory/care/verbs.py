@@ -10,9 +10,7 @@ from memagent.core.snapshot import Commit
 from memagent.memory.bank import MemoryBank
 
 if TYPE_CHECKING:
-    from memagent.memory.care import redaction as erasure
-    from memagent.memory.care import undo as quarantine
-    from memagent.memory.care import undo as sources
+    from memagent.memory.care import redaction as erasure, undo as quarantine, undo as sources
 else:
     erasure = Later("memagent.memory.care.redaction")
     quarantine = Later("memagent.memory.care.undo")

@@ -26,8 +26,7 @@ def test_a_crew_recalls_before_a_task_and_saves_what_came_of_it(
 ) -> None:
     for name, value in {**QUIET, "CREWAI_STORAGE_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
-    from crewai import Agent as Worker
-    from crewai import BaseLLM, Crew, Task
+    from crewai import Agent as Worker, BaseLLM, Crew, Task
 
     from memagent.integrations.frameworks.crewai import MemagentMemory
 

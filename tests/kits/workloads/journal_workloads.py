@@ -22,9 +22,7 @@ from postgres_kit import journal_at
 from memagent.core.errors import VersionConflict
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, Erased, StatsDelta
-from memagent.journal import open_database as embedding_cache
-from memagent.journal import postgres as postgres_journal
-from memagent.journal import schema
+from memagent.journal import open_database as embedding_cache, postgres as postgres_journal, schema
 from memagent.protocols import Vector
 
 PRELOADED = (embedding_cache, postgres_journal, schema)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line_kit import got, moved_into
-from command_line_kit import run as memagent
+from command_line_kit import got, moved_into, run as memagent
 from training_run_kit import lines
 
 from environments.play.rollout import play

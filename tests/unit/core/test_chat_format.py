@@ -8,8 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from memagent.core.errors import MissingExtra
 from memagent.core.exchange import FinishReason, Message, ModelRequest, Role, ToolCall, ToolSpec

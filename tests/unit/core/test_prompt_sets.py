@@ -11,8 +11,7 @@ import pytest
 from memagent.build import prompt_set_digest
 from memagent.core.errors import UnknownPlugin
 from memagent.designs.base import MemoryDesign, load_prompt
-from memagent.designs.compass_mem import DESIGN as COMPASS_MEM
-from memagent.designs.compass_mem import MODEL_FREE
+from memagent.designs.compass_mem import DESIGN as COMPASS_MEM, MODEL_FREE
 from memagent.designs.memory_r1 import DESIGN as MEMORY_R1
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
 from memagent.designs.memory_t1 import DESIGN as MEMORY_T1

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from importlib.resources import files
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from memagent.core.answers import Hit, Relevance
 from memagent.core.errors import ConfigError

@@ -13,8 +13,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from bank_kit import DAY, filled
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from memagent import Agent, AsOf
 from memagent.core.answers import GraphDocument, GraphEdge, GraphNode, GraphTurn, NodeState

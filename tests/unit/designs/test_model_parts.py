@@ -31,8 +31,7 @@ from memagent.core.records import (
     Trust,
     Turn,
 )
-from memagent.designs.add_only import DESIGN as ADD_ONLY
-from memagent.designs.add_only import AppendManager
+from memagent.designs.add_only import DESIGN as ADD_ONLY, AppendManager
 from memagent.designs.base import (
     MemoryDesign,
     Proposal,

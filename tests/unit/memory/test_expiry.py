@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from bank_kit import filled
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from rpds import HashTrieMap
 
 from memagent.agent import Agent

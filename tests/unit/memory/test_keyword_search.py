@@ -8,8 +8,7 @@ import random
 
 import pytest
 from bank_kit import WORDS
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem

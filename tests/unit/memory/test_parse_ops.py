@@ -10,8 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from memagent.core.ops import Add, Delete, Noop, ParseStatus, RejectReason, Update
 from memagent.core.records import Fact, TimeSpan

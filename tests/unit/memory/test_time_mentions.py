@@ -10,8 +10,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from patience import patience_s
 
 from memagent.timex.resolve import find_times, format_span, resolve_time

@@ -7,8 +7,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from memagent.core.records import Granularity, TimeSpan
 from memagent.timex.resolve import find_times, format_span, resolve_time

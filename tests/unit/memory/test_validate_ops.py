@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, OpLimits, RejectReason, Update
 from memagent.core.records import (

@@ -214,10 +214,12 @@ def names_between(before: BankState, after: BankState) -> frozenset[str] | None:
 
     None where the states have no recent entry in common: any name may differ then.
     """
-    ours, theirs = set(before.trail), set(after.trail)
-    if ours.isdisjoint(theirs):
+    known = set(after.trail)
+    shared = next((step for step in reversed(before.trail) if step in known), None)
+    if shared is None:
         return None
-    return frozenset[str]().union(*(step.names for step in ours ^ theirs))
+    later = (state.trail[state.trail.index(shared) + 1 :] for state in (before, after))
+    return frozenset[str]().union(*(step.names for step in chain.from_iterable(later)))
 
 
 def _names(graph: GraphState, entry: Entry) -> Iterable[str]:

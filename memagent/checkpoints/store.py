@@ -39,7 +39,7 @@ from memagent.checkpoints.file import (
     SectionWriter,
     sync_folder,
 )
-from memagent.checkpoints.tables import maps_of
+from memagent.checkpoints.tables import Pause, maps_of
 from memagent.core.crash_points import reach
 from memagent.core.errors import StoreError
 from memagent.core.records import EventEdge, Scope
@@ -307,7 +307,12 @@ class Checkpoints:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="memagent-checkpoint")
             content, erasures = memory.projection(), self._guard.erasures.get(key, 0)
             self._running[key] = self._pool.submit(
-                self._save, memory.scope, memory.embedder, content, erasures, _give_way
+                self._save,
+                memory.scope,
+                memory.embedder,
+                content,
+                erasures,
+                lambda: time.sleep(_PAUSE_S),
             )
 
     def save(self, memory: Projected) -> Path:
@@ -316,7 +321,7 @@ class Checkpoints:
         Blocks. A failure is logged.
         """
         content, erasures = memory.projection(), self._guard.erasures.get(memory.scope.key, 0)
-        self._save(memory.scope, memory.embedder, content, erasures, _go_on)
+        self._save(memory.scope, memory.embedder, content, erasures, lambda: None)
         return self.path_of(memory.scope)
 
     def close(self) -> None:
@@ -339,7 +344,7 @@ class Checkpoints:
         embedder: Embedder,
         content: Projection,
         erasures: int,
-        pause: Callable[[], None],
+        pause: Pause,
     ) -> None:
         """Write a checkpoint unless the memory was erased since; failures are logged."""
         path, key = self.path_of(scope), scope.key
@@ -398,14 +403,6 @@ class Checkpoints:
             with self._lock:
                 self._last.pop(scope.key, None)
                 self._guard.erasing.discard(scope.key)
-
-
-def _give_way() -> None:
-    time.sleep(_PAUSE_S)
-
-
-def _go_on() -> None:
-    return
 
 
 class CheckpointReport(NamedTuple):

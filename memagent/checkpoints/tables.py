@@ -28,14 +28,13 @@ from collections.abc import (
     ItemsView,
     Iterable,
     Iterator,
-    KeysView,
     Mapping,
     Sequence,
     ValuesView,
 )
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
 
 import numpy as np
@@ -122,11 +121,7 @@ class LayeredMap(Mapping[str, V], Generic[V]):
         return default if at == ABSENT else self.base.value(at)
 
     def __iter__(self) -> Iterator[str]:
-        return (key for key, _ in self._unchanged_and_changed())
-
-    def keys(self) -> KeysView[str]:
-        """Return the keys, in no particular order."""
-        return KeysView(self)
+        return (key for key, _ in chain(self.unchanged(), self.changed()))
 
     def values(self) -> ValuesView[V]:
         """Return the values, in no particular order."""
@@ -169,10 +164,6 @@ class LayeredMap(Mapping[str, V], Generic[V]):
         """Tell whether a key was inserted or removed since the base."""
         return key in self._changes
 
-    def _unchanged_and_changed(self) -> Iterator[tuple[str, object]]:
-        yield from self.unchanged()
-        yield from self.changed()
-
 
 def layers_of(content: object) -> LayeredMap[Any] | None:
     """Return a map that has a base, None for any other."""
@@ -182,30 +173,17 @@ def layers_of(content: object) -> LayeredMap[Any] | None:
 class _Values(ValuesView[V]):
     """The values of a layered map, decoded one by one."""
 
-    def __init__(self, of: LayeredMap[V]) -> None:
-        super().__init__(of)
-        self._of = of
-
     def __iter__(self) -> Iterator[V]:
-        value = self._of.base.value
-        for _, at in self._of.unchanged():
-            yield value(at)
-        for _, changed in self._of.changed():
-            yield changed
+        return (value for _, value in cast("LayeredMap[V]", self._mapping).items())
 
 
 class _Items(ItemsView[str, V]):
     """The pairs of a layered map, decoded one by one."""
 
-    def __init__(self, of: LayeredMap[V]) -> None:
-        super().__init__(of)
-        self._of = of
-
     def __iter__(self) -> Iterator[tuple[str, V]]:
-        value = self._of.base.value
-        for key, at in self._of.unchanged():
-            yield key, value(at)
-        yield from self._of.changed()
+        of = cast("LayeredMap[V]", self._mapping)
+        value = of.base.value
+        return chain(((key, value(at)) for key, at in of.unchanged()), of.changed())
 
 
 _FEWEST_BUCKETS: Final = 8
@@ -302,14 +280,8 @@ def _check(consistent: bool, name: str) -> None:
 # -- writing ---------------------------------------------------------------------------
 
 
-class Pause(Protocol):
-    """Lets other threads run; called every so many records."""
-
-    def __call__(self) -> None:
-        """Return soon."""
-        ...
-
-
+Pause = Callable[[], object]
+"""Lets other threads run; called every so many records."""
 _BETWEEN: Final = 256
 """Records between two pauses."""
 
@@ -350,7 +322,6 @@ def ends_of(lengths: Iterable[int]) -> npt.NDArray[np.int64]:
     return np.fromiter(accumulate(lengths, initial=0), np.int64)
 
 
-R = TypeVar("R", bound=Record)
 _PAST: Final = TypeAdapter(tuple[MemoryItem, ...])
 
 
@@ -362,17 +333,12 @@ class Form:
     decode: Callable[[memoryview], Any]
 
 
-def record_form(kind: type[R]) -> Form:
+def record_form(kind: type[Record]) -> Form:
     """Return the form of a record: its JSON."""
-
-    def decode(raw: memoryview) -> R:
-        return kind.model_validate_json(bytes(raw))
-
-    return Form(_json_of_record, decode)
-
-
-def _json_of_record(record: Record) -> bytes:
-    return record.model_dump_json().encode()
+    return Form(
+        lambda record: record.model_dump_json().encode(),
+        lambda raw: kind.model_validate_json(bytes(raw)),
+    )
 
 
 def _text(raw: memoryview) -> str:

@@ -12,7 +12,16 @@ from typing import Annotated, Final, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from memagent.core.records import MAX_TURN_CHARS, Fact, Id, Metadata, Record, Text, TimeSpan
+from memagent.core.records import (
+    MAX_TURN_CHARS,
+    Fact,
+    Id,
+    Metadata,
+    Record,
+    Text,
+    TimeSpan,
+    written,
+)
 
 T = TypeVar("T")
 
@@ -42,7 +51,7 @@ class _Op(Record):
 class Add(_Op):
     """Remember a new fact as an item of its own."""
 
-    op: Literal["ADD"] = "ADD"
+    op: Literal["ADD"] = written("ADD")
     fact: Fact
     id: Id | None = None
     """Explicit item id; only direct callers may set it, a model's is refused."""
@@ -53,7 +62,7 @@ class Add(_Op):
 class Update(_Op):
     """Write a new version of an item; the old one stays readable."""
 
-    op: Literal["UPDATE"] = "UPDATE"
+    op: Literal["UPDATE"] = written("UPDATE")
     id: Id
     version: int | None = None
     """The version the proposer saw; None means the one it was shown."""
@@ -69,7 +78,7 @@ class Update(_Op):
 class Delete(_Op):
     """Take an item out of memory, leaving a restorable tombstone."""
 
-    op: Literal["DELETE"] = "DELETE"
+    op: Literal["DELETE"] = written("DELETE")
     id: Id
     version: int | None = None
     source_turn_ids: tuple[Id, ...] = ()
@@ -78,7 +87,7 @@ class Delete(_Op):
 class Noop(_Op):
     """Change nothing; `id` names the item that already says it, if any."""
 
-    op: Literal["NOOP"] = "NOOP"
+    op: Literal["NOOP"] = written("NOOP")
     id: Id | None = None
     fact: Fact | None = None
     """The fact judged to be known already or not worth keeping."""

@@ -199,6 +199,14 @@ class Record(Documented):
     )
 
 
+def written(default: Any) -> Any:
+    """Return the default of a field that is written even where defaults are left out.
+
+    A tag by which records are told apart, and a number that equals others (-0.0 and 0.0).
+    """
+    return Field(default_factory=lambda _: default, json_schema_extra={"default": default})
+
+
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -482,7 +490,7 @@ class MemoryItem(Record):
 class ItemStats(Record):
     """The lessons of use about one item; only journal entries change them."""
 
-    q_value: float = 0.0
+    q_value: float = written(0.0)
     uses: int = 0
     last_reward: float | None = None
     counters: Annotated[dict[Text, float], Field(exclude_if=_is_unset, default_factory=dict)]

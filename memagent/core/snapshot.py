@@ -36,6 +36,7 @@ from memagent.core.records import (
     SourceRef,
     Text,
     Turn,
+    written,
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted, hashed_text
 
@@ -87,7 +88,7 @@ class GraphDelta(Record):
     Only an undo takes some out.
     """
 
-    kind: Literal["graph"] = "graph"
+    kind: Literal["graph"] = written("graph")
     nodes: tuple[Event, ...] = ()
     edges: tuple[EventEdge, ...] = ()
     removed_nodes: tuple[Id, ...] = ()
@@ -106,14 +107,14 @@ class GraphDelta(Record):
 class SessionStored(Record):
     """Raw turns, written before any model is asked."""
 
-    kind: Literal["session"] = "session"
+    kind: Literal["session"] = written("session")
     session: Session
 
 
 class TurnsAdded(Record):
     """Further turns of a stored session, written before any model is asked."""
 
-    kind: Literal["turns"] = "turns"
+    kind: Literal["turns"] = written("turns")
     session_id: Id
     turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
 
@@ -121,7 +122,7 @@ class TurnsAdded(Record):
 class Commit(Record):
     """The ops of one chunk or direct edit with their effects, written in one append."""
 
-    kind: Literal["commit"] = "commit"
+    kind: Literal["commit"] = written("commit")
     id: Id
     ops: tuple[AppliedOp, ...] = ()
     rejected: tuple[Rejected, ...] = ()
@@ -145,7 +146,7 @@ class Commit(Record):
 class StatsDelta(Record):
     """Item statistics as they are afterwards; None clears one."""
 
-    kind: Literal["stats"] = "stats"
+    kind: Literal["stats"] = written("stats")
     updates: StatsChanges = ()
 
 
@@ -155,7 +156,7 @@ class Restored(Record):
     It carries the difference, so replay needs no older state.
     """
 
-    kind: Literal["restored"] = "restored"
+    kind: Literal["restored"] = written("restored")
     digest: Text
     changes: tuple[ItemChange, ...] = ()
     graph: GraphDelta = GraphDelta()
@@ -171,7 +172,7 @@ class Restored(Record):
 class Erased(Record):
     """Everything before this entry was erased: older payloads are gone from the store."""
 
-    kind: Literal["erased"] = "erased"
+    kind: Literal["erased"] = written("erased")
     reason: Text = ""
 
 
@@ -181,7 +182,7 @@ class Redacted(Record):
     An entry of which nothing was left is an empty `Redacted` itself.
     """
 
-    kind: Literal["redacted"] = "redacted"
+    kind: Literal["redacted"] = written("redacted")
     rewritten: tuple[tuple[int, str], ...] = ()
     """(sequence, digest of the new payload as hex) of every entry rewritten."""
     reason: Text = ""

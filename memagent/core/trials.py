@@ -24,6 +24,7 @@ from memagent.core.records import (
     Text,
     Trust,
     Turn,
+    written,
 )
 
 PREFIX: Final = "trl_"
@@ -147,7 +148,7 @@ def _said(trial: Trial) -> Iterator[tuple[str, str, Trust]]:
 class TrialStarted(Record):
     """A trial began: the task and the items that were shown for it."""
 
-    kind: Literal["trial_started"] = "trial_started"
+    kind: Literal["trial_started"] = written("trial_started")
     schema_version: Literal[1] = 1
     trial: Trial
 
@@ -155,7 +156,7 @@ class TrialStarted(Record):
 class TrialEnded(Record):
     """A trial has its outcome; the statistics of the items used, as they are afterwards."""
 
-    kind: Literal["trial_ended"] = "trial_ended"
+    kind: Literal["trial_ended"] = written("trial_ended")
     schema_version: Literal[1] = 1
     trial: Trial
     stats: tuple[tuple[str, ItemStats | None], ...] = ()

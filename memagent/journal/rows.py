@@ -139,7 +139,7 @@ def conflict(key: ScopeKey, *, expected: int, actual: int) -> VersionConflict:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """Encode an entry as UTF-8 JSON.
+    """Encode an entry as UTF-8 JSON, without fields that hold their default.
 
     Raises `InputError` when reading it back would not give the same entry.
 
@@ -148,7 +148,7 @@ def encode_entry(entry: Entry) -> bytes:
     several times more than writing.
     """
     try:
-        body = entry.model_dump_json(warnings="error").encode()
+        body = entry.model_dump_json(warnings="error", exclude_defaults=True).encode()
         if b"NaN" not in body and b"Infinity" not in body:
             return body
         same = _ENTRY.validate_json(body) == entry

@@ -6,7 +6,7 @@ lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -31,6 +31,7 @@ from memagent.core.snapshot import (
 )
 from memagent.memory.bank import MemoryBank
 from memagent.memory.log import no_rows
+from memagent.memory.view import ViewContent
 from memagent.state.adjacency import (
     GraphState,
     edges_between,
@@ -39,7 +40,7 @@ from memagent.state.adjacency import (
     item_node,
     unshared,
 )
-from memagent.state.fold import BankState, apply, changed_items
+from memagent.state.fold import BankState, apply, changed_items, names_between
 from memagent.state.versions import began
 
 # -- history ---------------------------------------------------------------------------
@@ -136,7 +137,11 @@ async def restore_snapshot(bank: MemoryBank, snapshot: MemorySnapshot) -> None:
 
 def restoring_entry(state: BankState, target: BankState) -> Restored:
     """Return the entry that turns one state into another."""
-    names = {*unshared(state.items, target.items), *unshared(state.archive, target.archive)}
+    among = names_between(state, target)
+    names = {
+        *unshared(state.items, target.items, among),
+        *unshared(state.archive, target.archive, among),
+    }
     gone = [
         ItemChange(id=item_id, after=None, archive=())
         for item_id in sorted(names)
@@ -154,29 +159,34 @@ def restoring_entry(state: BankState, target: BankState) -> Restored:
     return Restored(
         digest=target.digest(),
         changes=(*gone, *changed),
-        graph=graph_delta_between(state.graph, target.graph),
+        graph=graph_delta_between(state.graph, target.graph, among),
         ordinals=tuple(
             (key, target.ordinals.get(key, 0))
-            for key in _differing(state.ordinals, target.ordinals)
+            for key in _differing(state.ordinals, target.ordinals, among)
         ),
-        stats=tuple((key, target.stats.get(key)) for key in _differing(state.stats, target.stats)),
+        stats=tuple(
+            (key, target.stats.get(key)) for key in _differing(state.stats, target.stats, among)
+        ),
         trials=tuple(
-            (key, target.trials.get(key)) for key in _differing(state.trials, target.trials)
+            (key, target.trials.get(key)) for key in _differing(state.trials, target.trials, among)
         ),
         done=tuple(
             (key, tuple(sorted(target.done.get(key, ()))))
-            for key in _differing(state.done, target.done)
+            for key in _differing(state.done, target.done, among)
         ),
         sessions=tuple(
             session
-            for key, session in target.sessions.items()
-            if key not in state.sessions or len(session.turns) > len(state.sessions[key].turns)
+            for key in (target.sessions if among is None else sorted(among))
+            if (session := target.sessions.get(key)) is not None
+            and (key not in state.sessions or len(session.turns) > len(state.sessions[key].turns))
         ),
     )
 
 
-def _differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
-    return [key for key in unshared(a, b) if a.get(key) != b.get(key)]
+def _differing(
+    a: Mapping[str, object], b: Mapping[str, object], among: Collection[str] | None
+) -> list[str]:
+    return [key for key in unshared(a, b, among) if a.get(key) != b.get(key)]
 
 
 # -- as of -----------------------------------------------------------------------------
@@ -304,10 +314,13 @@ def _filtered(
 
 def diff(before: MemorySnapshot, after: MemorySnapshot) -> SnapshotDiff:
     """Return the changes between two snapshots, items in order of id."""
-    names = unshared(before.items, after.items)
+    among = None
+    if isinstance(before.live, ViewContent) and isinstance(after.live, ViewContent):
+        among = names_between(before.live.state, after.live.state)
+    names = unshared(before.items, after.items, among)
     old = {key: item for key in names if (item := before.items.get(key)) and item.active}
     new = {key: item for key in names if (item := after.items.get(key)) and item.active}
-    edges = list(edges_between(_as_state(before.graph), _as_state(after.graph)))
+    edges = list(edges_between(_as_state(before.graph), _as_state(after.graph), among))
     return SnapshotDiff(
         added=tuple(item for key, item in new.items() if key not in old),
         removed=tuple(item for key, item in old.items() if key not in new),

@@ -9,7 +9,7 @@ one object seen from both ends and never mutated.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
@@ -232,12 +232,15 @@ def _without_node(graph: GraphState, node_id: str) -> GraphState:
 
 
 def edges_between(
-    before: GraphState, after: GraphState
+    before: GraphState, after: GraphState, among: Collection[str] | None = None
 ) -> Iterator[tuple[EventEdge | None, EventEdge | None]]:
-    """Yield (edge before, edge after) of every edge that differs, by source, target and key."""
-    for source in unshared(before.succ, after.succ):
+    """Yield (edge before, edge after) of every edge that differs, by source, target and key.
+
+    `among` names nodes outside of which no edge differs.
+    """
+    for source in unshared(before.succ, after.succ, among):
         old, new = (graph.succ.get(source, _NO_NEIGHBOURS) for graph in (before, after))
-        for target in unshared(old, new):
+        for target in unshared(old, new, among):
             was, now = (side.get(target, _NO_EDGES) for side in (old, new))
             for key in unshared(was, now):
                 pair = before.edge(source, target, key), after.edge(source, target, key)
@@ -245,10 +248,12 @@ def edges_between(
                     yield pair
 
 
-def graph_delta_between(before: GraphState, after: GraphState) -> GraphDelta:
-    """Return the delta that turns one graph into the other."""
-    names = unshared(before.nodes, after.nodes)
-    edges = list(edges_between(before, after))
+def graph_delta_between(
+    before: GraphState, after: GraphState, among: Collection[str] | None = None
+) -> GraphDelta:
+    """Return the delta that turns one graph into the other; only `among` may differ."""
+    names = unshared(before.nodes, after.nodes, among)
+    edges = list(edges_between(before, after, among))
     return GraphDelta(
         nodes=tuple(
             node for name in names if (node := after.node(name)) and node != before.node(name)
@@ -292,12 +297,19 @@ def pairs(table: Mapping[K, V]) -> Iterable[tuple[K, V]]:
     return table.items()
 
 
-def unshared(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+def unshared(
+    before: Mapping[str, object],
+    after: Mapping[str, object],
+    among: Collection[str] | None = None,
+) -> list[str]:
     """Return the sorted keys whose values are not one and the same object in both tables.
 
     Values of one memory that nobody changed are shared between its states, so what may
-    have changed is found without comparing them.
+    have changed is found without comparing them. Of two tables that differ in no key but
+    `among`, no other is looked at.
     """
+    if among is not None:
+        return sorted(key for key in among if before.get(key) is not after.get(key))
     gone = [key for key, _ in pairs(before) if key not in after]
     return sorted(gone + [key for key, value in pairs(after) if before.get(key) is not value])
 

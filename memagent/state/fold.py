@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 
 from rpds import HashTrieMap
 
@@ -44,7 +45,7 @@ from memagent.core.snapshot import (
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.adjacency import GraphState, pairs
-from memagent.state.orders import Orders, SortedSet, Tables
+from memagent.state.orders import Orders, SortedSet
 
 
 def trials_after(
@@ -79,6 +80,17 @@ Mark = tuple[float, float, str]
 
 
 NO_MARKS: SortedSet[Mark] = SortedSet()
+_STEPS = 128
+"""The last entries of which a state knows the names that they changed."""
+_MANY_NAMES = 4_096
+"""Names in one entry above which a trail begins again, so that none is held twice."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """The names that one entry changed, in whichever table; a step equals only itself."""
+
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,8 @@ class BankState:
     trial_root: int = 0
     orders: Orders = field(default_factory=Orders, compare=False, repr=False)
     """Orders of the items that somebody asked for; derived from the rest."""
+    trail: tuple[Step, ...] = field(default_factory=lambda: (Step(),), compare=False, repr=False)
+    """The last entries, latest last; two states with a common step differ in later ones."""
 
     def digest(self) -> str:
         """Return the content digest, 64 hex digits."""
@@ -167,27 +181,74 @@ _folded_name = lru_cache(maxsize=4_096)(_folded)
 def apply(state: BankState, row: JournalRow) -> BankState:
     """Return the state after one journal row."""
     entry, seq = row.entry, row.seq
+    names = frozenset(_names(state.graph, entry))
     match entry:
         case Commit():
-            return _after_commit(state, entry, seq)
+            after = _after_commit(state, entry, seq)
         case SessionStored():
-            return replace(_with_session(state, entry.session), seq=seq)
+            after = _with_session(state, entry.session)
         case TurnsAdded():
-            return replace(_with_turns(state, entry), seq=seq)
+            after = _with_turns(state, entry)
         case GraphDelta():
-            graph, orders = _with_graph(state, state.orders, entry)
-            return replace(state, graph=graph, orders=orders, seq=seq)
+            after = replace(state, graph=state.graph.apply(entry))
         case StatsDelta():
-            return replace(_with_stats(state, entry.updates), seq=seq)
+            after = _with_stats(state, entry.updates)
         case TrialStarted(trial=trial):
-            return replace(_with_trials(state, ((trial.id, trial),)), seq=seq)
+            after = _with_trials(state, ((trial.id, trial),))
         case TrialEnded(trial=trial, stats=stats):
-            return replace(_with_stats(_with_trials(state, ((trial.id, trial),)), stats), seq=seq)
+            after = _with_stats(_with_trials(state, ((trial.id, trial),)), stats)
         case Restored():
-            return _after_restore(state, entry, seq)
+            after = _after_restore(state, entry, seq)
         case Erased() | Redacted():
-            left = EMPTY_STATE if isinstance(entry, Erased) else state
-            return replace(left, seq=seq)
+            after = EMPTY_STATE if isinstance(entry, Erased) else state
+    orders = after.orders.after(state, after, names)
+    anew = isinstance(entry, Erased) or len(names) > _MANY_NAMES
+    trail = (Step(),) if anew else (*state.trail[1 - _STEPS :], Step(names))
+    return replace(after, seq=seq, orders=orders, trail=trail)
+
+
+def names_between(before: BankState, after: BankState) -> frozenset[str] | None:
+    """Return names that hold all by which the tables of two states differ.
+
+    None where the states have no recent entry in common: any name may differ then.
+    """
+    known = set(after.trail)
+    shared = next((step for step in reversed(before.trail) if step in known), None)
+    if shared is None:
+        return None
+    later = (state.trail[state.trail.index(shared) + 1 :] for state in (before, after))
+    return frozenset[str]().union(*(step.names for step in chain.from_iterable(later)))
+
+
+def _names(graph: GraphState, entry: Entry) -> Iterable[str]:
+    """Return the keys of all tables that an entry changes, nodes at both ends of its edges."""
+    match entry:
+        case Commit() | Restored():
+            names = {*changed_items(entry), *_names(graph, entry.graph)}
+            names.update(_keys(*entry.ordinals, *entry.stats, *entry.trials))
+            if isinstance(entry, Commit):
+                return names | {entry.source.session_id or ""}
+            return names.union(_keys(*entry.done), (session.id for session in entry.sessions))
+        case GraphDelta():
+            edges = [(edge.source, edge.target) for edge in entry.edges]
+            edges += [(source, target) for source, target, _ in entry.removed_edges]
+            at_gone = (other[0] for name in entry.removed_nodes for other in graph.edges_of(name))
+            nodes = (node.id for node in entry.nodes)
+            return {*nodes, *entry.removed_nodes, *at_gone, *chain.from_iterable(edges)}
+        case TrialEnded():
+            return (entry.trial.id, *_keys(*entry.stats))
+        case StatsDelta():
+            return _keys(*entry.updates)
+        case SessionStored(session=holder) | TrialStarted(trial=holder):
+            return (holder.id,)
+        case TurnsAdded():
+            return (entry.session_id,)
+        case Erased() | Redacted():
+            return ()
+
+
+def _keys(*pairs: tuple[str, object]) -> list[str]:
+    return [key for key, _ in pairs]
 
 
 def changed_items(entry: Entry) -> Iterable[str]:
@@ -282,9 +343,6 @@ def _with_effects(
                     expiring = expiring.insert(change.id, change.after.expires_at)
         touched = touched.insert(change.id, (*touched.get(change.id, ()), seq))
     ordinals, ordinal_root = _counted(state, entry.ordinals)
-    tables = Tables(items, archive, state.turns, touched, expiring)
-    orders = state.orders.after_changes(state, tables, [change.id for change in entry.changes])
-    graph, orders = _with_graph(state, orders, entry.graph)
     return replace(
         state,
         items=items,
@@ -294,22 +352,11 @@ def _with_effects(
         timelines=timelines,
         expiring=expiring,
         item_root=root,
-        graph=graph,
+        graph=state.graph.apply(entry.graph),
         ordinals=ordinals,
         ordinal_root=ordinal_root,
         done=done,
-        seq=seq,
-        orders=orders,
     )
-
-
-def _with_graph(state: BankState, orders: Orders, delta: GraphDelta) -> tuple[GraphState, Orders]:
-    """Return the graph of a state after a delta, and the orders that follow."""
-    if delta.empty:
-        return state.graph, orders
-    graph = state.graph.apply(delta)
-    names = (*(node.id for node in delta.nodes), *delta.removed_nodes)
-    return graph, orders.after_nodes(state.graph, graph, names)
 
 
 def timeline_key(item: MemoryItem) -> str | None:
@@ -414,6 +461,7 @@ def rebuilt(snapshot: MemorySnapshot) -> BankState:
         sessions=tuple(snapshot.sessions.values()),
     )
     state = _after_restore(EMPTY_STATE, entry, snapshot.seq)
+    state = replace(state, seq=snapshot.seq, orders=Orders(), trail=(Step(),))
     if state.digest() != snapshot.digest:
         raise SnapshotMismatch(
             f"the snapshot says digest {snapshot.digest[:12]}, its content has"

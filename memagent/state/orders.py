@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, islice
 from operator import itemgetter
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from memagent.core.records import Event, MemoryItem, NodeKind
-from memagent.state.adjacency import pairs
+from memagent.state.adjacency import GraphState, pairs
 
 K = TypeVar("K")
 _WIDTH: Final = 256
@@ -135,18 +135,6 @@ SourceKey = tuple[str, str]
 """(turn id, id of an item or an event that rests on the turn)."""
 
 
-class Nodes(Protocol):
-    """The nodes of an event graph."""
-
-    def node(self, node_id: str) -> Event | None:
-        """Return a node, or None."""
-        ...
-
-    def all_nodes(self) -> Iterator[Event]:
-        """Yield every node, in no particular order."""
-        ...
-
-
 class ItemTables(Protocol):
     """The tables of a state that its orders follow from."""
 
@@ -175,15 +163,10 @@ class ItemTables(Protocol):
         """When an item expires, by id."""
         ...
 
-
-class Tables(NamedTuple):
-    """The tables of a state in the making."""
-
-    items: Mapping[str, MemoryItem]
-    archive: Mapping[str, Sequence[MemoryItem]]
-    turns: Mapping[str, tuple[str, int]]
-    touched: Mapping[str, Sequence[int]]
-    expiring: Mapping[str, datetime]
+    @property
+    def graph(self) -> GraphState:
+        """The event graph."""
+        ...
 
 
 class Orders:
@@ -213,18 +196,15 @@ class Orders:
         """Return the keys of the items that ever expire, the next to expire first."""
         return self._order("expiry", tables, tables.expiring)
 
-    def by_source(self, tables: ItemTables, graph: Nodes) -> SortedSet[SourceKey]:
+    def by_source(self, tables: ItemTables) -> SortedSet[SourceKey]:
         """Return the keys of the items, in any version, and of the events that rest on turns."""
-        return self._order("source", tables, tables.items, graph)
+        return self._order("source", tables, chain(tables.items, tables.graph.nodes))
 
-    def _order(
-        self, name: str, tables: ItemTables, ids: Mapping[str, Any], graph: Nodes | None = None
-    ) -> SortedSet[Any]:
+    def _order(self, name: str, tables: ItemTables, ids: Iterable[str]) -> SortedSet[Any]:
         keys = self._derived.get(name)
         if keys is None:
-            of_items = (key for item_id, _ in pairs(ids) for key in _KEYS[name](tables, item_id))
-            nodes = () if graph is None else graph.all_nodes()
-            keys = SortedSet(chain(of_items, (key for node in nodes for key in _event_keys(node))))
+            keys_of = _KEYS[name]
+            keys = SortedSet(key for entry_id in ids for key in keys_of(tables, entry_id))
             if len(keys):  # the empty state is shared by all memories
                 if name in _LISTED:
                     self._unplaced |= _unplaced(tables, (item for _, item in pairs(tables.items)))
@@ -240,31 +220,17 @@ class Orders:
         orders._derived = {k: keys for k, keys in self._derived.items() if k not in _LISTED}
         return orders
 
-    def after_nodes(self, before: Nodes, after: Nodes, node_ids: Iterable[str]) -> Orders:
-        """Return the orders of a state in which these nodes of the graph changed."""
-        source = self._derived.get("source")
-        if source is None:
-            return self
-        for name in dict.fromkeys(node_ids):
-            source = _moved(source, _event_keys(before.node(name)), _event_keys(after.node(name)))
-        orders = Orders()
-        orders._derived, orders._unplaced = {**self._derived, "source": source}, self._unplaced
-        return orders
-
-    def after_changes(
-        self, before: ItemTables, after: ItemTables, item_ids: Iterable[str]
-    ) -> Orders:
-        """Return the orders of a state in which these items changed."""
+    def after(self, before: ItemTables, after: ItemTables, names: Iterable[str]) -> Orders:
+        """Return the orders of a state in which only items and events of these names changed."""
         orders = Orders()
         if not self._derived:
             return orders
-        ids = list(dict.fromkeys(item_ids))
-        for name, keys in self._derived.items():
-            keys_of = _KEYS[name]
-            for item_id in ids:
-                keys = _moved(keys, keys_of(before, item_id), keys_of(after, item_id))
-            orders._derived[name] = keys
-        changed = filter(None, map(after.items.get, ids))
+        for order, keys in self._derived.items():
+            keys_of = _KEYS[order]
+            for name in names:
+                keys = _moved(keys, keys_of(before, name), keys_of(after, name))
+            orders._derived[order] = keys
+        changed = filter(None, map(after.items.get, names))
         orders._unplaced = self._unplaced | _unplaced(after, changed)
         return orders
 
@@ -305,18 +271,15 @@ def _expiry_keys(tables: ItemTables, item_id: str) -> set[Any]:
     return set() if ends is None else {(ends, item_id)}
 
 
-def _source_keys(tables: ItemTables, item_id: str) -> set[Any]:
-    """Return the keys of the turns that any version of an item cites."""
-    item = tables.items.get(item_id)
-    versions = () if item is None else (*tables.archive.get(item_id, ()), item)
-    return {(turn, item_id) for version in versions for turn in version.source_turn_ids}
-
-
-def _event_keys(node: Event | None) -> set[Any]:
-    """Return the keys of the turns that an event rests on; none for other nodes."""
-    if node is None or node.kind is not NodeKind.EVENT:
-        return set()
-    return {(turn, node.id) for turn in node.source_turn_ids}
+def _source_keys(tables: ItemTables, name: str) -> set[Any]:
+    """Return the keys of the turns that any version of an item cites, or that an event does."""
+    item, node = tables.items.get(name), tables.graph.node(name)
+    cited: list[MemoryItem | Event] = []
+    if item is not None:
+        cited += (*tables.archive.get(name, ()), item)
+    if node is not None and node.kind is NodeKind.EVENT:
+        cited.append(node)
+    return {(turn, name) for record in cited for turn in record.source_turn_ids}
 
 
 def _unplaced(tables: ItemTables, items: Iterable[MemoryItem]) -> frozenset[str]:

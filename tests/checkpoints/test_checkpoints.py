@@ -477,7 +477,7 @@ async def test_what_an_erasure_cannot_delete_is_not_erased(
 def test_every_part_of_a_state_is_written() -> None:
     """A field that comes or goes needs a place in the file, and a new format number."""
     elsewhere = {"graph", "seq", "item_root", "stats_root", "ordinal_root", "trial_root"}
-    derived = {"orders"}
+    derived = {"orders", "trail"}
     names = {field.name for field in fields(BankState)}
     assert names == set(FORMS) | elsewhere | derived
     assert file_format.FORMAT == 1

@@ -5,6 +5,7 @@ idempotency keys, groups of commits, sharing, time.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 import tempfile
@@ -35,11 +36,118 @@ from memagent.core.snapshot import (
 from memagent.journal.in_memory import MemoryJournal
 from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.proof.tips import TipBook
-from memagent.journal.rows import IdempotencyKeyUsed, StoredResponse
+from memagent.journal.rows import (
+    IdempotencyKeyUsed,
+    StoredResponse,
+    decode_entry,
+    encode_entry,
+)
 from memagent.journal.sqlite import SqlJournal
 
 ANN = Scope(user_id="ann")
 ITEM = MemoryItem(id="m", text="x")
+FULL = {
+    "kind": "commit",
+    "id": "c1",
+    "ops": [
+        {
+            "op_id": "c1.0",
+            "op": {
+                "reason": "",
+                "op": "ADD",
+                "fact": {
+                    "text": "x",
+                    "subject": None,
+                    "speaker": None,
+                    "source_turn_ids": [],
+                    "valid": None,
+                    "said_at": None,
+                    "kind": "fact",
+                    "trust": "user",
+                    "expires_at": None,
+                },
+                "id": None,
+                "tags": [],
+                "metadata": {},
+            },
+            "item_id": None,
+            "version": None,
+        }
+    ],
+    "rejected": [],
+    "changes": [
+        {
+            "id": "m",
+            "after": {
+                "id": "m",
+                "version": 1,
+                "text": "x",
+                "kind": "fact",
+                "subject": None,
+                "speaker": None,
+                "source_turn_ids": [],
+                "session_id": None,
+                "op_id": "",
+                "valid": None,
+                "said_at": None,
+                "trust": "user",
+                "status": "active",
+                "tags": [],
+                "metadata": {},
+                "embedding_missing": False,
+                "expires_at": None,
+            },
+            "archive": None,
+        }
+    ],
+    "graph": {
+        "kind": "graph",
+        "nodes": [
+            {
+                "id": "m",
+                "kind": "item",
+                "summary": "",
+                "people": [],
+                "source_turn_ids": [],
+                "time_text": None,
+                "valid": None,
+                "said_at": None,
+                "session_id": None,
+                "order": 0,
+                "aliases": [],
+                "closed": False,
+            }
+        ],
+        "edges": [
+            {
+                "source": "m",
+                "target": "m",
+                "relation": "supersedes",
+                "label": "",
+                "evidence_turn_ids": [],
+                "confidence": 1.0,
+                "valid": None,
+                "count": 1,
+            }
+        ],
+        "removed_nodes": [],
+        "removed_edges": [],
+        "session_id": None,
+        "rejected": [],
+    },
+    "ordinals": [],
+    "source": {
+        "session_id": None,
+        "chunk_id": None,
+        "chunk_index": None,
+        "chunk_count": None,
+        "turn_ids": [],
+        "response_ids": [],
+        "actor": "agent",
+    },
+    "undoes": None,
+}
+"""A short commit, with every default written out."""
 Make = Callable[[], MemoryJournal | DatabaseJournal]
 
 
@@ -451,3 +559,24 @@ async def test_durable_appends_keep_up_with_plain_sqlite(tmp_path: Path) -> None
     if ratio < 0.4 and commit_s < 150e-6:
         pytest.skip("no disk to wait for: a commit costs about as much as a few function calls")
     assert ratio >= 0.4
+
+
+def test_an_entry_is_written_without_defaults_and_reads_the_same() -> None:
+    negative = StatsDelta(updates=(("m", ItemStats(q_value=-0.0)),))
+    for entry in (*every_kind(), negative):
+        short, full = encode_entry(entry), entry.model_dump_json().encode()
+        assert len(short) <= len(full)
+        assert decode_entry(short) == decode_entry(full) == entry
+        assert decode_entry(short).model_dump_json().encode() == full
+
+
+def test_the_defaults_are_part_of_the_journal_s_format() -> None:
+    """A changed default would change what every older journal says."""
+    short = (
+        b'{"kind":"commit","id":"c1","ops":[{"op_id":"c1.0","op":{"op":"ADD","fact":{"text":"x"}}}],'
+        b'"changes":[{"id":"m","after":{"id":"m","text":"x"}}],'
+        b'"graph":{"kind":"graph","nodes":[{"id":"m","kind":"item"}],'
+        b'"edges":[{"source":"m","target":"m","relation":"supersedes"}]}}'
+    )
+    assert json.loads(decode_entry(short).model_dump_json()) == FULL
+    assert encode_entry(decode_entry(short)) == short

@@ -343,7 +343,7 @@ def _touched(state: BankState, source: SourceFilter) -> list[Touched]:
 
 def _resting_on(state: BankState, turn_ids: Iterable[str]) -> list[str]:
     """Return the sorted ids of the items and events that rest on any of some turns."""
-    keys, found = state.orders.by_source(state, state.graph), set[str]()
+    keys, found = state.orders.by_source(state), set[str]()
     for turn_id in turn_ids:
         for turn, name in keys.since((turn_id, "")):
             if turn != turn_id:

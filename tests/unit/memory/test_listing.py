@@ -42,7 +42,7 @@ def check(state: BankState) -> None:
              for turn in version.source_turn_ids}  # fmt: skip
     cited |= {(turn, node.id) for node in state.graph.all_nodes() if node.kind is NodeKind.EVENT
               for turn in node.source_turn_ids}  # fmt: skip
-    assert list(orders.by_source(state, state.graph)) == sorted(cited)
+    assert list(orders.by_source(state)) == sorted(cited)
 
 
 async def act(made: Memory, dice: Random, number: int) -> None:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from bank_kit import DIRECT, batch, fact, filled, ids, new_bank, op_plans, realise, session, source
 from hypothesis import HealthCheck, given, settings
 
 from memagent.core.answers import Query
-from memagent.core.errors import SnapshotMismatch
+from memagent.core.errors import MemoryNotFound, SnapshotMismatch
 from memagent.core.ops import Add, Delete, OpBatch, Update
 from memagent.core.records import ItemStats
 from memagent.core.snapshot import EMPTY, MemorySnapshot
 from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import undo
-from memagent.memory.timetravel import restore_snapshot
+from memagent.memory.timetravel import diff, restore_snapshot, restoring_entry
+from memagent.memory.view import ViewContent
 from memagent.state.effects import plan_commit
-from memagent.state.fold import EMPTY_STATE, apply, rebuilt
+from memagent.state.fold import (
+    EMPTY_STATE,
+    Step,
+    apply,
+    names_between,
+    rebuilt,
+    snapshot_of,
+)
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
@@ -119,6 +129,40 @@ async def test_restoring_a_snapshot_gives_its_digest_from_anywhere(
     assert bank.snapshot() == earlier
     await restore_snapshot(bank, later)
     assert bank.snapshot() == later
+
+
+@relaxed
+@given(op_plans(most=5), op_plans(most=5), op_plans(most=3))
+async def test_the_trail_leads_to_all_that_differs(
+    plans: list[list[tuple[str, int, str, int | None]]],
+    ours: list[list[tuple[str, int, str, int | None]]],
+    theirs: list[list[tuple[str, int, str, int | None]]],
+) -> None:
+    """Compare the ways with and without a trail, between states before and after a fork."""
+    bank = await played(plans)
+    earlier, fork = bank.snapshot(), bank.fork()
+    for branch, more in ((bank, ours), (fork, theirs)):
+        for plan in more:
+            await branch.commit(realise(plan, branch), source=DIRECT)
+    await bank.store_session(session(2))
+    with suppress(MemoryNotFound):
+        await undo(bank)
+    await restore_snapshot(fork, bank.snapshot())
+    await fork.commit(batch(Add(fact=fact("a fork's own", turn="D1:1"))), source=DIRECT)
+    states = [snap.live.state for snap in (earlier, bank.snapshot(), fork.snapshot())]  # type: ignore[attr-defined]
+    for before in states:
+        for after in states:
+            assert names_between(before, after) is not None
+            told = restoring_entry(before, after)
+            walked = restoring_entry(replace(before, trail=(Step(),)), after)
+            assert set(told.sessions) == set(walked.sessions)
+            assert told.model_copy(update={"sessions": walked.sessions}) == walked
+            first, second = (snapshot_of(state, None) for state in (before, after))
+            by_trail = [
+                replace(snap, live=ViewContent(state, *bank.view.content[1:]))
+                for snap, state in ((first, before), (second, after))
+            ]
+            assert diff(*by_trail) == diff(first, second)
 
 
 @relaxed

@@ -46,11 +46,16 @@ class MemagentBlock(BaseMemoryBlock[str]):
         block._access = Access(agent)
         return block
 
-    async def _aget(self, messages: list[ChatMessage] | None = None, **_: Any) -> str:
+    async def _aget(self, messages: list[ChatMessage] | None = None, **named: Any) -> str:
+        """Recall for the last user message; `k` and `min_trust` of the call come first.
+
+        Other keywords of `Memory.get` are for other blocks.
+        """
+        k, least = named.get("k", self.k), named.get("min_trust", self.min_trust)
         human = (message for message in reversed(messages or []) if message.role.value == "user")
         text = next((message.content or "" for message in human), "")
         return await self._access.arun(
-            lambda live: conversation.recall(live, text, k=self.k, min_trust=self.min_trust)
+            lambda live: conversation.recall(live, text, k=k, min_trust=least)
         )
 
     async def _aput(self, messages: list[ChatMessage]) -> None:

@@ -13,7 +13,8 @@ fault.
 Shared work of the adapters: remember a conversation's new messages, recall what fits.
 
 Every adapter shows its framework's messages as `Message` values and leaves the rest to
-these functions. A message is known again by its id within its thread, so a framework
+these functions; the records that adapters make stand here too, for one import. A
+message is known again by its id within its thread, so a framework
 may hand over the whole history each time.
 """
 
@@ -31,12 +32,21 @@ from pydantic import TypeAdapter
 
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Hit
-from memagent.core.errors import InputError, StoreError
-from memagent.core.ops import Add, MemoryOp, Update
+from memagent.core.answers import Filter, Hit
+from memagent.core.errors import (
+    ConfigError,
+    InputError,
+    MemAgentError,
+    MemoryNotFound,
+    MissingExtra,
+    StoreError,
+)
+from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Update
 from memagent.core.records import (
+    Fact,
     MemoryItem,
     Metadata,
+    Scope,
     Session,
     SourceRef,
     Trust,
@@ -48,11 +58,42 @@ from memagent.core.snapshot import AppliedOp, Commit, Entry, GraphDelta, ItemCha
 from memagent.designs.base import fence, quoted
 from memagent.memory.bank import MemoryBank
 from memagent.memory.incoming import TRUST_OF_ROLE
-from memagent.memory.options import input_errors
-from memagent.protocols import Embedder
+from memagent.memory.options import SearchArguments, input_errors
 from memagent.state.adjacency import item_node
 from memagent.state.fold import BankState
 
+__all__ = [
+    "Access",
+    "Add",
+    "Agent",
+    "AsyncAgent",
+    "Coalescer",
+    "ConfigError",
+    "Delete",
+    "Fact",
+    "Filter",
+    "Hit",
+    "InputError",
+    "MemAgentError",
+    "MemoryItem",
+    "MemoryNotFound",
+    "Message",
+    "MissingExtra",
+    "OpBatch",
+    "Scope",
+    "SearchArguments",
+    "SourceRef",
+    "StoreError",
+    "Trust",
+    "Update",
+    "amend",
+    "assign",
+    "input_errors",
+    "recall_block",
+    "recalled_block",
+    "recalled_text",
+    "remember_messages",
+]
 T = TypeVar("T")
 Op = TypeVar("Op")
 Result = TypeVar("Result")
@@ -84,11 +125,6 @@ class Access:
         if isinstance(self.agent, AsyncAgent):
             return await make(self.agent)
         return await asyncio.wrap_future(self.agent.submit(make))
-
-    @property
-    def embedder(self) -> Embedder:
-        """The embedder of this memory."""
-        return self.agent.embedder
 
     @property
     def user_id(self) -> str:
@@ -257,7 +293,7 @@ class Message:
     name: str | None = None
 
 
-async def remember(
+async def remember_messages(
     agent: AsyncAgent,
     thread: str,
     messages: Sequence[Message],
@@ -289,7 +325,7 @@ async def remember(
     return len(fresh)
 
 
-async def recall(
+async def recall_block(
     agent: AsyncAgent, text: str, *, k: int = 8, min_trust: Trust | None = None
 ) -> str:
     """Return what fits a text as a block for a prompt; see `recalled_block`.

@@ -18,14 +18,19 @@ from langgraph.store.base import BaseStore
 from pydantic import BaseModel, Field, create_model
 
 from memagent.core.errors import ConfigError
-from memagent.integrations.frameworks.langgraph_nodes import RECALLED as RECALLED
-from memagent.integrations.frameworks.langgraph_nodes import answer_node as answer_node
-from memagent.integrations.frameworks.langgraph_nodes import chat_node as chat_node
-from memagent.integrations.frameworks.langgraph_nodes import ingest_node as ingest_node
-from memagent.integrations.frameworks.langgraph_nodes import recall_node as recall_node
-from memagent.integrations.frameworks.langgraph_nodes import remember_node as remember_node
-from memagent.integrations.frameworks.langgraph_nodes import report_node as report_node
-from memagent.integrations.frameworks.langgraph_nodes import trial_node as trial_node
+
+# isort: off
+from memagent.integrations.frameworks.langgraph_nodes import (
+    RECALLED as RECALLED,
+    answer_node as answer_node,
+    chat_node as chat_node,
+    ingest_node as ingest_node,
+    recall_node as recall_node,
+    remember_node as remember_node,
+    report_node as report_node,
+    trial_node as trial_node,
+)
+# isort: on
 
 T = TypeVar("T")
 Action = Literal["create", "update", "delete"]

@@ -11,14 +11,20 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar, Unpack
 from uuid import uuid4
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Hit
-from memagent.core.errors import InputError, MissingExtra
-from memagent.core.records import Trust
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Access
-from memagent.memory.options import SearchArguments
+from memagent.integrations.access import (
+    Access,
+    Agent,
+    AsyncAgent,
+    Hit,
+    InputError,
+    Message,
+    MissingExtra,
+    SearchArguments,
+    Trust,
+    recalled_block,
+    recalled_text,
+    remember_messages,
+)
 
 try:
     from autogen_core import CancellationToken
@@ -55,9 +61,7 @@ class MemagentMemory(Memory):
         parts = [asked] if isinstance(asked, str) else asked
         hits = await self._hits("\n".join(part for part in parts if isinstance(part, str)))
         if hits:
-            await model_context.add_message(
-                SystemMessage(content=conversation.recalled_block(hits))
-            )
+            await model_context.add_message(SystemMessage(content=recalled_block(hits)))
         return UpdateContextResult(memories=_result(hits))
 
     async def query(
@@ -77,11 +81,9 @@ class MemagentMemory(Memory):
 
         Raises `InputError` for other content.
         """
-        message = conversation.Message(role="user", text=_text(content), id=str(uuid4()))
+        message = Message(role="user", text=_text(content), id=str(uuid4()))
         work = self._access.arun(
-            lambda live: conversation.remember(
-                live, "autogen", [message], metadata=content.metadata
-            )
+            lambda live: remember_messages(live, "autogen", [message], metadata=content.metadata)
         )
         await _until(cancellation_token, work)
 
@@ -121,7 +123,7 @@ def _result(hits: Sequence[Hit]) -> MemoryQueryResult:
     kind = MemoryMimeType.TEXT
     rows = [
         (
-            conversation.recalled_text(hit),
+            recalled_text(hit),
             {
                 **(hit.item.metadata if hit.item is not None else {}),
                 "id": hit.id,

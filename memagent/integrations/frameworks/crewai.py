@@ -22,13 +22,25 @@ from inspect import signature
 from time import perf_counter
 from typing import Any, Final
 
-from memagent.agent import Agent
-from memagent.core.answers import Filter, Hit
-from memagent.core.errors import ConfigError, InputError, MemoryNotFound, MissingExtra
-from memagent.core.ops import Add, Delete, OpBatch, Update
-from memagent.core.records import Fact, MemoryItem, SourceRef, Trust
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Access
+from memagent.integrations.access import (
+    Access,
+    Add,
+    Agent,
+    ConfigError,
+    Delete,
+    Fact,
+    Filter,
+    Hit,
+    InputError,
+    MemoryItem,
+    MemoryNotFound,
+    MissingExtra,
+    OpBatch,
+    SourceRef,
+    Trust,
+    Update,
+    recalled_text,
+)
 
 try:
     from crewai.events import crewai_event_bus
@@ -208,7 +220,7 @@ class MemagentMemory(Memory):
                 else "the storage of this memory is memagent: MemagentMemory.over(agent)"
             )
         super().model_post_init(context)
-        self._embedder_instance = _no_vectors
+        self._embedder_instance = lambda _: []  # memagent keeps the vectors of the texts
 
     def remember(self, content: str, *rest: Any, **named: Any) -> MemoryRecord | None:
         """Remember one text as it is; None when this memory only reads."""
@@ -242,7 +254,7 @@ class MemagentMemory(Memory):
         told = {"value": "\n".join(texts), "metadata": metadata, "agent_role": role}
         with self._announced("MemorySave", **told):
             records = [MemoryRecord(content=text, **fields) for text in texts]
-            self._crew.save(records)
+            self.storage.save(records)
         return records
 
     def extract_memories(self, content: str) -> list[str]:
@@ -271,7 +283,7 @@ class MemagentMemory(Memory):
             inside = _joined(self.root_scope, scope)
             found = {
                 record.id: record
-                for record in self._crew.records(inside, categories)
+                for record in self.storage.records(inside, categories)
                 if not record.private
                 or include_private
                 or (source is not None and record.source == source)
@@ -279,24 +291,17 @@ class MemagentMemory(Memory):
             where, recipe = Filter(ids=frozenset(found)), _RECIPES[depth]
             asks = bool(found) and limit > 0 and bool(query.strip())
             options: Any = {"k": 2 * limit, "where": where, "recipe": recipe}
-            hits = self._crew.agent.search(query, **options) if asks else []
+            hits = self.storage.agent.search(query, **options) if asks else []
             matches = [self._match(found[hit.id], hit) for hit in hits if hit.id in found]
             matches.sort(key=lambda match: match.score, reverse=True)
             outcome["results"] = matches = matches[: max(limit, 0)]
         return matches
 
-    def close(self) -> None:
-        """Leave the agent open; whoever opened it closes it."""
-
-    @property
-    def _crew(self) -> CrewStorage:
-        return self.storage
-
     def _match(self, record: MemoryRecord, hit: Hit) -> MemoryMatch:
         """Return a record with CrewAI's score: relevance, age and importance."""
         relevance = min(1.0, max(0.0, hit.score))
         score, reasons = compute_composite_score(record, relevance, self._config)
-        shown = record.model_copy(update={"content": conversation.recalled_text(hit)})
+        shown = record.model_copy(update={"content": recalled_text(hit)})
         return MemoryMatch(record=shown, score=score, match_reasons=[*reasons, "memagent"])
 
     @contextmanager
@@ -316,11 +321,6 @@ class MemagentMemory(Memory):
             raise
         spent = "save_time_ms" if kind == "MemorySave" else "query_time_ms"
         emit("Completed", **outcome, **{spent: (perf_counter() - start) * 1000})
-
-
-def _no_vectors(_: object) -> list[Any]:
-    """Embed nothing: memagent keeps the vectors of the texts."""
-    return []
 
 
 def _joined(root: str | None, scope: str | None) -> str:

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from memagent.async_agent import AsyncAgent
 from memagent.build import Store
-from memagent.core.errors import InputError, MissingExtra
-from memagent.core.ops import Add, OpBatch
-from memagent.core.records import Fact, Scope, SourceRef, Trust
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Message
+from memagent.integrations.access import (
+    AsyncAgent,
+    InputError,
+    Message,
+    MissingExtra,
+    Scope,
+    Trust,
+    recalled_text,
+    remember_messages,
+)
 from memagent.loop_thread import LoopThread
-from memagent.memory.options import input_errors
 
 try:
     from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
@@ -70,24 +72,6 @@ class MemagentMemoryService(BaseMemoryService):
         thread = session_id or "adk"
         await self._remember(app_name, user_id, thread, events, metadata=custom_metadata)
 
-    async def add_memory(
-        self,
-        *,
-        app_name: str,
-        user_id: str,
-        memories: Sequence[MemoryEntry],
-        custom_metadata: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Keep texts as they are, in one commit, with an assistant's trust."""
-        with input_errors():
-            ops = tuple(_op(entry, custom_metadata or {}) for entry in memories)
-
-        async def write(agent: AsyncAgent) -> None:
-            if ops:
-                await agent.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="adk"))
-
-        await self._run(app_name, user_id, write)
-
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> Any:
         """Return the memories that fit a text, best first."""
         if not query.strip():
@@ -126,7 +110,7 @@ class MemagentMemoryService(BaseMemoryService):
             if event.content is not None and event.content.parts
         ]
         await self._run(
-            app, user, lambda agent: conversation.remember(agent, session_id, said, **options)
+            app, user, lambda agent: remember_messages(agent, session_id, said, **options)
         )
 
     async def _run(
@@ -143,21 +127,8 @@ class MemagentMemoryService(BaseMemoryService):
         return await asyncio.wrap_future(self._thread.submit(work()))
 
 
-def _op(entry: MemoryEntry, metadata: Mapping[str, Any]) -> Add:
-    texts = [part.text for part in entry.content.parts or () if part.text]
-    if len(texts) != len(entry.content.parts or ()) or not texts:
-        raise InputError("only texts can be remembered, not images, files or calls")
-    fact = Fact(
-        text="\n".join(texts),
-        speaker=entry.author,
-        said_at=datetime.fromisoformat(entry.timestamp) if entry.timestamp else datetime.now(UTC),
-        trust=Trust.ASSISTANT,
-    )
-    return Add(fact=fact, id=entry.id, metadata={**metadata, **entry.custom_metadata})
-
-
 def _entry(hit: Any) -> MemoryEntry:
-    item, part = hit.item, types.Part(text=conversation.recalled_text(hit))
+    item, part = hit.item, types.Part(text=recalled_text(hit))
     dated = item is not None and item.said_at is not None
     return MemoryEntry(
         id=hit.id,

@@ -17,12 +17,15 @@ from typing import Any, cast
 
 from langgraph.store.base import PutOp, SearchOp
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
-from memagent.core.errors import MissingExtra
-from memagent.core.records import Trust
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Access, Message
+from memagent.integrations.access import (
+    Access,
+    Agent,
+    AsyncAgent,
+    Message,
+    MissingExtra,
+    Trust,
+    remember_messages,
+)
 from memagent.integrations.documents import DocumentBank
 from memagent.integrations.mcp_tools import memory_functions
 from memagent.memory.bank import MemoryBank
@@ -70,7 +73,7 @@ class MemorySession(SessionABC):
         named = [(f"{first + at:020}", item) for at, item in enumerate(items)]
         await self._run([PutOp(self._place, key, {"item": item}, False) for key, item in named])
         said = [message for key, item in named if (message := _message(item, key))]
-        await self._access.arun(lambda live: conversation.remember(live, self.session_id, said))
+        await self._access.arun(lambda live: remember_messages(live, self.session_id, said))
 
     async def pop_item(self) -> Any | None:
         """Take the latest item out of the history; what was remembered stays."""

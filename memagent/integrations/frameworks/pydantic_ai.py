@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
-from memagent.core.errors import MemAgentError, MissingExtra
-from memagent.core.records import Trust
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Access
+from memagent.integrations.access import (
+    Access,
+    Agent,
+    AsyncAgent,
+    MemAgentError,
+    MissingExtra,
+    Trust,
+    recall_block,
+)
 from memagent.integrations.mcp_tools import Function, memory_functions
 
 try:
@@ -46,9 +49,7 @@ def memory_toolset(
     async def recalled(ctx: RunContext[Any]) -> str:
         parts = [ctx.prompt] if isinstance(ctx.prompt, str) else ctx.prompt or ()
         prompt = "\n".join(part for part in parts if isinstance(part, str))
-        return await access.arun(
-            lambda live: conversation.recall(live, prompt, k=k, min_trust=min_trust)
-        )
+        return await access.arun(lambda live: recall_block(live, prompt, k=k, min_trust=min_trust))
 
     functions = [_with_retry(tool) for tool in memory_functions(agent, tools)]
     return FunctionToolset(functions, instructions=recalled if recall else None, **options)

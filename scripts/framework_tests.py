@@ -51,10 +51,6 @@ ENVIRONMENTS = {
         ("autogen-core", "autogen-agentchat"),
         (f"{FOLDER}/test_autogen.py", f"{PAGES}[autogen]"),
     ),
-    "agent-framework": (
-        ("agent-framework-core",),
-        (f"{FOLDER}/test_agent_framework.py", f"{PAGES}[agent-framework]"),
-    ),
     "crewai": (("crewai",), (f"{FOLDER}/test_crewai.py", f"{PAGES}[crewai]")),
     "google-adk": (("google-adk",), (f"{FOLDER}/test_google_adk.py", f"{PAGES}[google-adk]")),
     "verifiers": (

@@ -68,10 +68,6 @@ class CrewStorage:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
 
-    def __deepcopy__(self, _: object) -> CrewStorage:
-        """Return the storage itself: copies of a crew share one memory."""
-        return self
-
     def save(self, records: list[MemoryRecord]) -> None:
         """Store records under their ids, in one commit."""
         self._commit(
@@ -205,13 +201,13 @@ class MemagentMemory(Memory):
         """Make a memory over a synchronous agent; CrewAI calls it from its threads.
 
         `options` are fields of CrewAI's memory: `root_scope`, `read_only`,
-        `default_importance`, and the weights of its score. Raises `ConfigError` for those
-        that say how CrewAI asks a model or an embedder.
+        `default_importance`, and the weights of its score. One that says how CrewAI asks
+        a model or an embedder is refused by name.
         """
         return cls(storage=CrewStorage(agent), **options)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Refuse the fields that have no use here. Raises `ConfigError`."""
+        """Refuse the fields that have no use here; pydantic reports the `ConfigError`."""
         unused = sorted(self.model_fields_set & _UNUSED)
         if unused or not isinstance(self.storage, CrewStorage):
             raise ConfigError(

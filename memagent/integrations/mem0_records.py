@@ -461,7 +461,7 @@ class _Named:
         self.state = state
 
 
-class _PointReader(pickle._Unpickler):  # pyright: ignore[reportAttributeAccessIssue, reportUntypedBaseClass] # noqa: SLF001
+class _PointReader(pickle._Unpickler):  # pyright: ignore[reportPrivateUsage] # noqa: SLF001
     """A reader that imports nothing; the one in C would reserve memory for any number."""
 
     def find_class(self, module: str, name: str) -> type[_Named]:
@@ -482,4 +482,4 @@ def read_point(blob: bytes) -> dict[str, Any]:
         raise ValueError("it holds no PointStruct")
     with suppress(TypeError, KeyError):
         return dict(point.state["__dict__"])
-    return dict(point.state) if isinstance(point.state, dict) else {}
+    return cast("dict[str, Any]", point.state) if isinstance(point.state, dict) else {}

@@ -10,6 +10,7 @@ assistant's trust.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
 # pyright: reportMissingTypeArgument=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownLambdaType=false
 
 from __future__ import annotations
 

@@ -129,11 +129,11 @@ class MemagentMemoryService(BaseMemoryService):
 
 def _entry(hit: Any) -> MemoryEntry:
     item, part = hit.item, types.Part(text=recalled_text(hit))
-    dated = item is not None and item.said_at is not None
+    said_at = item.said_at if item is not None else None
     return MemoryEntry(
         id=hit.id,
         content=types.Content(parts=[part]),
         custom_metadata=dict(item.metadata) if item is not None else {},
         author=item.speaker if item is not None else None,
-        timestamp=item.said_at.isoformat() if dated else None,
+        timestamp=said_at.isoformat() if said_at is not None else None,
     )

@@ -99,7 +99,9 @@ class MemorySession(SessionABC):
                 self._bank = MemoryBank(
                     embedder=live.embedder, scope=own, journal=log.journal, **options
                 )
-                old = await self._documents.run(live.bank, [SearchOp(self._place, limit=1_000_000)])
+                old: Any = await self._documents.run(
+                    live.bank, [SearchOp(self._place, limit=1_000_000)]
+                )
                 moved = [PutOp(row.namespace, row.key, row.value, False) for row in old[0]]
                 await self._documents.run(self._bank, moved)
                 gone = [PutOp(op.namespace, op.key, None) for op in moved]

@@ -482,4 +482,5 @@ def read_point(blob: bytes) -> dict[str, Any]:
         raise ValueError("it holds no PointStruct")
     with suppress(TypeError, KeyError):
         return dict(point.state["__dict__"])
-    return cast("dict[str, Any]", point.state) if isinstance(point.state, dict) else {}
+    state: object = point.state
+    return cast("dict[str, Any]", state) if isinstance(state, dict) else {}

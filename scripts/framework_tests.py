@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "tests/integrations/frameworks"
 PINS = ROOT / FOLDER / "pins"
 PAGES = f"{FOLDER}/test_client_pages.py::test_the_lines_of_a_page_run"
+CONTRACTS = f"{FOLDER}/test_contracts.py"
 CLIENTS = "tests/integrations/clients/test_openai_clients.py"
 TOOLS = ("pytest", "pytest-timeout", "hypothesis", "anyio", "openai")
 ENVIRONMENTS = {
@@ -29,6 +30,7 @@ ENVIRONMENTS = {
         ("langchain", "langchain-openai", "langgraph-cli[inmem]", "litellm>=1.106,<2"),
         (
             f"{FOLDER}/test_langchain.py",
+            CONTRACTS,
             f"{FOLDER}/test_langgraph_dev.py",
             f"{PAGES}[langchain]",
             f"{PAGES}[chatopenai]",
@@ -37,22 +39,25 @@ ENVIRONMENTS = {
     ),
     "openai-agents": (
         ("openai-agents",),
-        (f"{FOLDER}/test_openai_agents.py", f"{PAGES}[openai-agents-sdk]"),
+        (f"{FOLDER}/test_openai_agents.py", CONTRACTS, f"{PAGES}[openai-agents-sdk]"),
     ),
     "pydantic-ai": (
         ("pydantic-ai-slim[openai]",),
-        (f"{FOLDER}/test_pydantic_ai.py", f"{PAGES}[pydanticai]"),
+        (f"{FOLDER}/test_pydantic_ai.py", CONTRACTS, f"{PAGES}[pydanticai]"),
     ),
     "llama-index": (
         ("llama-index-core",),
-        (f"{FOLDER}/test_llama_index.py", f"{PAGES}[llamaindex]"),
+        (f"{FOLDER}/test_llama_index.py", CONTRACTS, f"{PAGES}[llamaindex]"),
     ),
     "autogen": (
         ("autogen-core", "autogen-agentchat"),
-        (f"{FOLDER}/test_autogen.py", f"{PAGES}[autogen]"),
+        (f"{FOLDER}/test_autogen.py", CONTRACTS, f"{PAGES}[autogen]"),
     ),
-    "crewai": (("crewai",), (f"{FOLDER}/test_crewai.py", f"{PAGES}[crewai]")),
-    "google-adk": (("google-adk",), (f"{FOLDER}/test_google_adk.py", f"{PAGES}[google-adk]")),
+    "crewai": (("crewai",), (f"{FOLDER}/test_crewai.py", CONTRACTS, f"{PAGES}[crewai]")),
+    "google-adk": (
+        ("google-adk",),
+        (f"{FOLDER}/test_google_adk.py", CONTRACTS, f"{PAGES}[google-adk]"),
+    ),
     "verifiers": (
         ("verifiers>=0.4,<0.5", "gymnasium", "uv"),
         (f"{FOLDER}/test_verifiers.py", f"{PAGES}[verifiers]"),

@@ -13,7 +13,8 @@ fault.
 Shared work of the adapters: remember a conversation's new messages, recall what fits.
 
 Every adapter shows its framework's messages as `Message` values and leaves the rest to
-these functions. A message is known again by its id within its thread, so a framework
+these functions; the records that adapters make stand here too, for one import. A
+message is known again by its id within its thread, so a framework
 may hand over the whole history each time.
 """
 
@@ -21,25 +22,78 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from pydantic import TypeAdapter
+
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Hit
-from memagent.core.errors import InputError, StoreError
-from memagent.core.ops import MemoryOp
-from memagent.core.records import MemoryItem, Session, SourceRef, Trust, Turn, content_id
+from memagent.core.answers import Filter, Hit
+from memagent.core.errors import (
+    ConfigError,
+    InputError,
+    MemAgentError,
+    MemoryNotFound,
+    MissingExtra,
+    StoreError,
+)
+from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Update
+from memagent.core.records import (
+    Fact,
+    MemoryItem,
+    Metadata,
+    Scope,
+    Session,
+    SourceRef,
+    Trust,
+    Turn,
+    content_id,
+)
+from memagent.core.reports import IngestReport
 from memagent.core.snapshot import AppliedOp, Commit, Entry, GraphDelta, ItemChange
 from memagent.designs.base import fence, quoted
 from memagent.memory.bank import MemoryBank
 from memagent.memory.incoming import TRUST_OF_ROLE
-from memagent.protocols import Embedder
+from memagent.memory.options import SearchArguments, input_errors
 from memagent.state.adjacency import item_node
 from memagent.state.fold import BankState
 
+__all__ = [
+    "Access",
+    "Add",
+    "Agent",
+    "AsyncAgent",
+    "Coalescer",
+    "ConfigError",
+    "Delete",
+    "Fact",
+    "Filter",
+    "Hit",
+    "InputError",
+    "MemAgentError",
+    "MemoryItem",
+    "MemoryNotFound",
+    "Message",
+    "MissingExtra",
+    "OpBatch",
+    "Scope",
+    "SearchArguments",
+    "SourceRef",
+    "StoreError",
+    "Trust",
+    "Update",
+    "amend",
+    "assign",
+    "input_errors",
+    "recall_block",
+    "recalled_block",
+    "recalled_text",
+    "remember_messages",
+]
 T = TypeVar("T")
 Op = TypeVar("Op")
 Result = TypeVar("Result")
@@ -71,11 +125,6 @@ class Access:
         if isinstance(self.agent, AsyncAgent):
             return await make(self.agent)
         return await asyncio.wrap_future(self.agent.submit(make))
-
-    @property
-    def embedder(self) -> Embedder:
-        """The embedder of this memory."""
-        return self.agent.embedder
 
     @property
     def user_id(self) -> str:
@@ -193,7 +242,43 @@ async def assign(
     return row.entry if row is not None and isinstance(row.entry, Commit) else None
 
 
+async def amend(
+    bank: MemoryBank,
+    report: IngestReport,
+    metadata: Mapping[str, Any],
+    *,
+    actor: str = "user",
+    expires_at: datetime | None = None,
+) -> None:
+    """Put metadata and an end beside the memories that an ingest added."""
+    applied = (op for chunk in report.chunks for op in chunk.applied)
+    added = sorted({op.item_id for op in applied if isinstance(op.op, Add) and op.item_id})
+
+    def plan(state: BankState, _: str) -> list[Assignment]:
+        items = [state.items[item_id] for item_id in added if item_id in state.items]
+        return [
+            (
+                Update(
+                    id=item.id, version=item.version, text=item.text, reason="metadata of the call"
+                ),
+                item.model_copy(
+                    update={
+                        "metadata": {**item.metadata, **metadata},
+                        "expires_at": expires_at or item.expires_at,
+                    }
+                ),
+                state.archive.get(item.id, ()),
+            )
+            for item in items
+            if item.active
+        ]
+
+    if metadata:
+        await assign(bank, plan, actor=actor)
+
+
 _log = logging.getLogger(__name__)
+_METADATA: TypeAdapter[Metadata] = TypeAdapter(Metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +293,23 @@ class Message:
     name: str | None = None
 
 
-async def remember(agent: AsyncAgent, thread: str, messages: Sequence[Message]) -> int:
+async def remember_messages(
+    agent: AsyncAgent,
+    thread: str,
+    messages: Sequence[Message],
+    *,
+    metadata: Mapping[str, Any] | None = None,
+) -> int:
     """Remember the messages of a thread that are not remembered yet; return their number.
 
     What the user said is read for facts; answers are kept with it, marked as recalled,
-    so that no answer becomes a new fact. Messages without text are left out. A model
-    that fails is logged and ends no conversation: the turns are stored, and
-    `agent.resume()` continues.
+    so that no answer becomes a new fact. Messages without text are left out. The
+    memories that are added get `metadata`. A model that fails is logged and ends no
+    conversation: the turns are stored, and `agent.resume()` continues. Raises
+    `InputError` for metadata that is not plain.
     """
+    with input_errors():
+        plain = _METADATA.validate_python(dict(metadata or {}))
     turns = [
         _turn(message, thread, at) for at, message in enumerate(messages) if message.text.strip()
     ]
@@ -225,12 +319,13 @@ async def remember(agent: AsyncAgent, thread: str, messages: Sequence[Message]) 
         name = content_id("ses", thread, *(turn.id for turn in fresh))
         session = Session(id=name, at=agent.clock(), turns=fresh)
         report = await agent.remember(session, on_error="keep")
+        await amend(agent.bank, report, plain)
         for chunk in report.failed_chunks:
             _log.warning("thread %s: stored, but not yet remembered: %s", thread, chunk.failure)
     return len(fresh)
 
 
-async def recall(
+async def recall_block(
     agent: AsyncAgent, text: str, *, k: int = 8, min_trust: Trust | None = None
 ) -> str:
     """Return what fits a text as a block for a prompt; see `recalled_block`.

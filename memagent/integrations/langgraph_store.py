@@ -98,7 +98,7 @@ class MemoryStore(BaseStore):
         trust: Trust = Trust.ASSISTANT,
     ) -> None:
         self._access = Access(agent)
-        _check_index(index, self._access.embedder)
+        _check_index(index, agent.embedder)
         self.index_config, self.ttl_config = index, ttl
         chosen = recipe_of(recipe) if recipe is not None else None
         chosen_fields = fields or (index or {}).get("fields") or ("$",)

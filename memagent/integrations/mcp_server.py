@@ -110,7 +110,7 @@ def _build_v2(offered: Mapping[str, Tool]) -> MCPServer:
 
     server = MCPServer(
         name="memagent",
-        version=_own_version(),
+        version=version("memagent"),
         instructions=_INSTRUCTIONS,
         log_level="ERROR",
         middleware=[with_request],
@@ -139,7 +139,7 @@ def _build_v1(offered: Mapping[str, Tool]) -> Any:
     failure: type[Exception] = import_module("mcp.server.fastmcp.exceptions").ToolError
     server = vendor.FastMCP("memagent", instructions=_INSTRUCTIONS, log_level="ERROR")
     inner = server._mcp_server  # noqa: SLF001 (the vendor has no door)
-    inner.version = _own_version()
+    inner.version = version("memagent")
 
     def with_request(name: str, tool: Tool) -> Tool:
         @wraps(tool)
@@ -184,12 +184,6 @@ def _http_app(server: Any, **options: Any) -> Any:
         if name in known:
             setattr(settings, name, value)
     return server.streamable_http_app()
-
-
-def _own_version() -> str:
-    from memagent import __version__
-
-    return __version__
 
 
 def _tool_span(

@@ -4,23 +4,29 @@ No tool takes a user, so a model cannot name another one. What a model adds has 
 assistant's trust, and so has the task that it recalls for. Ids and cursors are looked up in that
 user's memory alone: another user's id gets the answer of one that does not exist. The
 docstrings of tools and records are part of the schemas that clients read.
+
+`memory_functions` gives the same tools to frameworks that make tools of functions.
 """
 
 from __future__ import annotations
 
 import base64
+import inspect
 import json
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.client.wire import TrialOutcome
 from memagent.core.answers import Question, SearchEvidence
-from memagent.core.errors import InputError, MemoryNotFound
+from memagent.core.errors import ConfigError, InputError, MemoryNotFound
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
+from memagent.integrations.access import Access
 from memagent.memory.care.undo import adds_items
 from memagent.memory.incoming import as_question
 from memagent.memory.options import MAX_TEXT_CHARS
@@ -290,3 +296,43 @@ def _read_cursor(cursor: str) -> str:
     except ValueError:
         item_id = None
     return item_id if isinstance(item_id, str) else ""
+
+
+Function = Callable[..., Coroutine[Any, Any, Any]]
+TOOLS: Final = ("search", "add", "ask", "history", "forget", "undo", "recall", "report")
+"""Every tool, by name; those chosen by default come first."""
+
+
+def memory_functions(
+    agent: Agent | AsyncAgent, tools: Sequence[str] = ("search", "add")
+) -> list[Function]:
+    """Return tools as coroutine functions with hints and docstrings.
+
+    Over an `Agent` they run in any event loop, over an `AsyncAgent` in its own. Raises
+    `ConfigError` for an unknown name.
+    """
+    unknown = sorted(set(tools) - set(TOOLS))
+    if unknown:
+        raise ConfigError(f"there is no tool {unknown[0]!r}; there are {', '.join(TOOLS)}")
+    access = Access(agent)
+    return [_function(access, name) for name in tools]
+
+
+def _function(access: Access, name: str) -> Function:
+    def bound(live: AsyncAgent) -> Function:
+        return getattr(MemoryTools(lambda: live), name)
+
+    verb = getattr(MemoryTools, name)
+
+    @wraps(verb)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await access.arun(lambda live: bound(live)(*args, **kwargs))
+
+    signature = inspect.signature(verb, eval_str=True)
+    hints = [part for key, part in signature.parameters.items() if key != "self"]
+    call.__signature__ = signature.replace(parameters=hints)  # pyright: ignore[reportAttributeAccessIssue]
+    call.__annotations__ = {
+        **{part.name: part.annotation for part in hints},
+        "return": signature.return_annotation,
+    }
+    return call

@@ -25,6 +25,7 @@ from memagent.core.recipes import recipe_of
 from memagent.core.records import SourceRef
 from memagent.designs.base import MemoryDesign
 from memagent.integrations import mem0_calls as calls, mem0_records as records
+from memagent.integrations.access import amend
 from memagent.integrations.mem0_calls import UNSET, Config, Messages, OwnersAgents
 from memagent.integrations.mem0_records import envelope, owner_of
 from memagent.loop_thread import LoopThread
@@ -103,7 +104,8 @@ class AsyncMemory:
         session = as_session(utterances, at=at, session_id=f"ses_{uuid4().hex}", now=at)
         before = (await agent.bank.sync()).items
         report = await agent.remember(session, on_error="keep")
-        await calls.amend(agent.bank, report, note)
+        end = records.end_of(note.last_day)
+        await amend(agent.bank, report, note.reserved(), actor=calls.AMENDED, expires_at=end)
         if report.failed_chunks:
             raise ModelError(
                 f"the messages are stored and not yet remembered: {report.failed_chunks[0].failure}"

@@ -37,7 +37,7 @@ Config = Mapping[str, Any] | BaseModel
 """mem0's configuration: its `MemoryConfig`, or the same as a dict."""
 Messages = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 _log = logging.getLogger(__name__)
-_AMENDED = "mem0"
+AMENDED = "mem0"
 """Actor of a commit that completes what `add` wrote; history leaves it out."""
 _TRUST = {"assistant": Trust.ASSISTANT, "tool": Trust.TOOL}
 
@@ -195,34 +195,6 @@ async def add_raw(
     ]
 
 
-async def amend(bank: MemoryBank, report: IngestReport, note: Note) -> None:
-    """Put what the call says about its memories beside those that it added."""
-    reserved = note.reserved()
-    applied = (op for chunk in report.chunks for op in chunk.applied)
-    added = sorted({op.item_id for op in applied if isinstance(op.op, Add) and op.item_id})
-    reason = "metadata of the call"
-
-    def plan(state: BankState, _: str) -> list[Assignment]:
-        items = [state.items[item_id] for item_id in added if item_id in state.items]
-        return [
-            (
-                Update(id=item.id, version=item.version, text=item.text, reason=reason),
-                item.model_copy(
-                    update={
-                        "metadata": {**item.metadata, **reserved},
-                        "expires_at": records.end_of(note.last_day) or item.expires_at,
-                    }
-                ),
-                state.archive.get(item.id, ()),
-            )
-            for item in items
-            if item.active
-        ]
-
-    if reserved:
-        await assign(bank, plan, actor=_AMENDED)
-
-
 async def update(
     agent: AsyncAgent,
     memory_id: str,
@@ -294,7 +266,7 @@ def history(memory_id: str, entries: Sequence[HistoryEntry]) -> list[dict[str, A
     rows: list[dict[str, Any]] = []
     text: str | None = None
     for entry in entries:
-        if entry.source.actor == _AMENDED:
+        if entry.source.actor == AMENDED:
             continue
         now = entry.item.text if entry.item is not None and entry.item.active else None
         restored = "DELETE" if now is None else "ADD" if text is None else "UPDATE"

@@ -6,18 +6,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar, Unpack
 from uuid import uuid4
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Hit
-from memagent.core.errors import InputError, MissingExtra
-from memagent.core.records import Trust
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Access
+from memagent.integrations.access import (
+    Access,
+    Agent,
+    AsyncAgent,
+    Hit,
+    InputError,
+    Message,
+    MissingExtra,
+    SearchArguments,
+    Trust,
+    recalled_block,
+    recalled_text,
+    remember_messages,
+)
 
 try:
+    from autogen_core import CancellationToken
     from autogen_core.memory import (
         Memory,
         MemoryContent,
@@ -28,6 +38,9 @@ try:
     from autogen_core.models import SystemMessage, UserMessage
 except ImportError as exc:
     raise MissingExtra("autogen", needed_for="MemagentMemory", cause=str(exc)) from exc
+
+
+T = TypeVar("T")
 
 
 class MemagentMemory(Memory):
@@ -45,24 +58,34 @@ class MemagentMemory(Memory):
         """Add what fits the last user message to the context as a system message."""
         messages = reversed(await model_context.get_messages())
         asked = next((part.content for part in messages if isinstance(part, UserMessage)), "")
-        hits = await self._hits(asked) if isinstance(asked, str) and asked.strip() else []
+        parts = [asked] if isinstance(asked, str) else asked
+        hits = await self._hits("\n".join(part for part in parts if isinstance(part, str)))
         if hits:
-            await model_context.add_message(
-                SystemMessage(content=conversation.recalled_block(hits))
-            )
+            await model_context.add_message(SystemMessage(content=recalled_block(hits)))
         return UpdateContextResult(memories=_result(hits))
 
-    async def query(self, query: str | MemoryContent, *_: Any, **__: Any) -> MemoryQueryResult:
-        """Return the memories that fit a text, best first."""
-        text = query if isinstance(query, str) else str(query.content)
-        return _result(await self._hits(text) if text.strip() else [])
+    async def query(
+        self,
+        query: str | MemoryContent,
+        cancellation_token: CancellationToken | None = None,
+        **options: Unpack[SearchArguments],
+    ) -> MemoryQueryResult:
+        """Return the memories that fit a text, best first; `options` are those of a search."""
+        text = query if isinstance(query, str) else _text(query)
+        return _result(await _until(cancellation_token, self._hits(text, **options)))
 
-    async def add(self, content: MemoryContent, *_: Any, **__: Any) -> None:
-        """Remember a text by the agent's design. Raises `InputError` for other content."""
-        if not isinstance(content.content, str) or not content.content.strip():
-            raise InputError("only texts can be remembered, not images, bytes or JSON")
-        message = conversation.Message(role="user", text=content.content, id=str(uuid4()))
-        await self._access.arun(lambda live: conversation.remember(live, "autogen", [message]))
+    async def add(
+        self, content: MemoryContent, cancellation_token: CancellationToken | None = None
+    ) -> None:
+        """Remember a text by the agent's design, with its metadata.
+
+        Raises `InputError` for other content.
+        """
+        message = Message(role="user", text=_text(content), id=str(uuid4()))
+        work = self._access.arun(
+            lambda live: remember_messages(live, "autogen", [message], metadata=content.metadata)
+        )
+        await _until(cancellation_token, work)
 
     async def clear(self) -> None:
         """Delete every memory of the user; an undo brings them back."""
@@ -72,16 +95,42 @@ class MemagentMemory(Memory):
     async def close(self) -> None:
         """Leave the agent open; whoever opened it closes it."""
 
-    async def _hits(self, text: str) -> list[Hit]:
-        return await self._access.arun(
-            lambda live: live.search(text, k=self._k, min_trust=self._min_trust)
-        )
+    async def _hits(self, text: str, **options: Unpack[SearchArguments]) -> Sequence[Hit]:
+        if not text.strip():
+            return []
+        chosen: SearchArguments = {"k": self._k, "min_trust": self._min_trust, **options}
+        return await self._access.arun(lambda live: live.search(text, **chosen))
 
 
-def _result(hits: list[Hit]) -> MemoryQueryResult:
+async def _until(token: CancellationToken | None, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of the work, which the token may cancel."""
+    task = asyncio.ensure_future(work)
+    if token is not None:
+        token.link_future(task)
+    return await task
+
+
+def _text(content: MemoryContent) -> str:
+    kind = getattr(content.mime_type, "value", content.mime_type)
+    if not str(kind).startswith("text/") or not isinstance(content.content, str):
+        raise InputError("only texts can be remembered, not images, bytes or JSON")
+    if not content.content.strip():
+        raise InputError("the text is empty")
+    return content.content
+
+
+def _result(hits: Sequence[Hit]) -> MemoryQueryResult:
     kind = MemoryMimeType.TEXT
     rows = [
-        (conversation.recalled_text(hit), {"id": hit.id, "score": hit.score, "trust": hit.trust})
+        (
+            recalled_text(hit),
+            {
+                **(hit.item.metadata if hit.item is not None else {}),
+                "id": hit.id,
+                "score": hit.score,
+                "trust": hit.trust,
+            },
+        )
         for hit in hits
     ]
     contents = [MemoryContent(content=text, mime_type=kind, metadata=row) for text, row in rows]

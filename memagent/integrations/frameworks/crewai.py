@@ -1,40 +1,66 @@
 """`MemagentMemory` for CrewAI: the unified memory of a crew or an agent, kept by memagent.
 
 CrewAI asks a model for scopes, categories and importance of each memory; here no model
-is asked, and `recall` is memagent's search. Scopes and categories are kept as they are
-given. Everything else of CrewAI's memory (forget, reset, scopes, slices) works over
-`CrewStorage`. What a crew saves is a model's word and has an assistant's trust.
+is asked, and `recall` is memagent's search, weighed by CrewAI's own score. Scopes and
+categories are kept as they are given. Everything else of CrewAI's memory (forget, reset,
+scopes, slices) works over `CrewStorage`. What a crew saves is a model's word and has an
+assistant's trust.
 """
 
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
 # pyright: reportMissingTypeArgument=false, reportUntypedFunctionDecorator=false
+# pyright: reportUnknownLambdaType=false
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from inspect import signature
+from time import perf_counter
+from typing import Any, Final
 
-from pydantic import PrivateAttr
-
-from memagent.agent import Agent
-from memagent.core.answers import Hit
-from memagent.core.errors import MissingExtra
-from memagent.core.ops import Add, OpBatch, Update
-from memagent.core.records import Fact, MemoryItem, SourceRef, Trust
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Access
+from memagent.integrations.access import (
+    Access,
+    Add,
+    Agent,
+    ConfigError,
+    Delete,
+    Fact,
+    Filter,
+    Hit,
+    InputError,
+    MemoryItem,
+    MemoryNotFound,
+    MissingExtra,
+    OpBatch,
+    SourceRef,
+    Trust,
+    Update,
+    recalled_text,
+)
 
 try:
-    from crewai.memory.types import MemoryMatch, MemoryRecord, ScopeInfo
+    from crewai.events import crewai_event_bus
+    from crewai.events.types import memory_events as events
+    from crewai.memory.types import MemoryMatch, MemoryRecord, ScopeInfo, compute_composite_score
     from crewai.memory.unified_memory import Memory
 except ImportError as exc:
     raise MissingExtra("crewai", needed_for="MemagentMemory", cause=str(exc)) from exc
 
 _KIND = "crew"
-_MOST = 100
+_UNUSED: Final = frozenset(Memory.model_fields) - {
+    *("memory_kind", "storage", "read_only", "root_scope", "default_importance"),
+    *("recency_weight", "semantic_weight", "importance_weight", "recency_half_life_days"),
+}
+"""Fields of CrewAI's memory that tell how it asks its model and its embedder."""
+_KEPT: Final = frozenset(
+    ("self", "content", "contents", "scope", "categories", "metadata", "importance", "source")
+) | {"private", "agent_role", "root_scope"}
+_RECIPES: Final = {"shallow": "fast", "deep": "deep"}
 
 
 class CrewStorage:
@@ -44,14 +70,27 @@ class CrewStorage:
         self.agent = agent
 
     def save(self, records: list[MemoryRecord]) -> None:
-        """Store records; they get ids of their own."""
-        for record in records:
-            self.add(record.content, record)
+        """Store records under their ids, in one commit."""
+        self._commit(
+            Add(
+                fact=Fact(
+                    text=record.content,
+                    kind=_KIND,
+                    trust=Trust.ASSISTANT,
+                    said_at=_aware(record.created_at),
+                ),
+                id=record.id,
+                metadata=_fields(record),
+            )
+            for record in records
+        )
 
-    def add(self, content: str, record: MemoryRecord) -> MemoryItem:
-        """Store a text with the fields of a record."""
-        fact = Fact(text=content, kind=_KIND, trust=Trust.ASSISTANT, said_at=datetime.now(UTC))
-        return self._commit(Add(fact=fact, metadata=_fields(record)))
+    def search(self, query_embedding: list[float], *_: Any, **__: Any) -> Any:
+        """Raise `InputError`: memagent embeds the text of a query by itself."""
+        raise InputError(
+            f"query_embedding has {len(query_embedding)} numbers of another embedder; "
+            "memagent searches by text: call MemagentMemory.recall"
+        )
 
     def delete(
         self,
@@ -62,46 +101,44 @@ class CrewStorage:
         metadata_filter: dict[str, Any] | None = None,
     ) -> int:
         """Delete the records that meet every condition; an undo brings them back."""
-        wanted = metadata_filter or {}
-        cut = (
-            older_than
-            if older_than is None or older_than.tzinfo
-            else older_than.replace(tzinfo=UTC)
-        )
+        fields = metadata_filter or {}
         doomed = [
-            record
-            for record in self._records(scope_prefix)
-            if (not categories or set(categories) & set(record.categories))
-            and (record_ids is None or record.id in record_ids)
-            and (cut is None or record.created_at < cut)
-            and wanted.items() <= record.metadata.items()
+            record.id
+            for record in self.records(scope_prefix, categories)
+            if (record_ids is None or record.id in record_ids)
+            and (older_than is None or _aware(record.created_at) < _aware(older_than))
+            and all(record.metadata.get(name) == value for name, value in fields.items())
         ]
-        for record in doomed:
-            self.agent.memory.delete(record.id)
+        self._commit(Delete(id=name) for name in doomed)
         return len(doomed)
 
     def update(self, record: MemoryRecord) -> None:
         """Write a record's text and fields anew."""
         version = self.agent.memory.get(record.id).version
         fields = _fields(record)
-        self._commit(Update(id=record.id, version=version, text=record.content, metadata=fields))
+        self._commit([Update(id=record.id, version=version, text=record.content, metadata=fields)])
 
     def get_record(self, record_id: str) -> MemoryRecord | None:
         """Return a record, or None."""
-        return next((record for record in self._records() if record.id == record_id), None)
+        try:
+            return _record(self.agent.memory.get(record_id))
+        except MemoryNotFound:
+            return None
 
     def list_records(
         self, scope_prefix: str | None = None, limit: int = 200, offset: int = 0
     ) -> list[MemoryRecord]:
         """Return records of a scope, newest first."""
-        return self._records(scope_prefix)[::-1][offset : offset + limit]
+        if limit <= 0 or offset < 0:
+            return []
+        return self.records(scope_prefix)[::-1][offset : offset + limit]
 
     def get_scope_info(self, scope: str) -> ScopeInfo:
         """Return figures of a scope with all below it."""
-        records = self._records(scope)
+        records = self.records(scope)
         dates = [record.created_at for record in records]
         return ScopeInfo(
-            path=scope,
+            path=_joined(None, scope),
             record_count=len(records),
             categories=sorted({name for record in records for name in record.categories}),
             oldest_record=min(dates, default=None),
@@ -111,72 +148,111 @@ class CrewStorage:
 
     def list_scopes(self, parent: str = "/") -> list[str]:
         """Return the scopes next below one."""
-        base = parent.rstrip("/")
-        below = {
-            record.scope[len(base) + 1 :].partition("/")[0] for record in self._records(parent)
-        }
+        base = _joined(None, parent).rstrip("/")
+        below = {record.scope[len(base) + 1 :].partition("/")[0] for record in self.records(parent)}
         return sorted(f"{base}/{name}" for name in below if name)
 
     def list_categories(self, scope_prefix: str | None = None) -> dict[str, int]:
         """Return the categories of a scope with the number of their records."""
-        return dict(Counter(name for r in self._records(scope_prefix) for name in r.categories))
+        return dict(Counter(name for r in self.records(scope_prefix) for name in r.categories))
 
     def count(self, scope_prefix: str | None = None) -> int:
         """Return the number of records of a scope."""
-        return len(self._records(scope_prefix))
+        return len(self.records(scope_prefix))
 
     def reset(self, scope_prefix: str | None = None) -> None:
         """Delete the records of a scope; without one all memories of the user."""
-        if scope_prefix is None:
-            self.agent.memory.delete_all(user_id=self.agent.user_id)
-        else:
-            self.delete(scope_prefix)
+        self.delete(scope_prefix)
 
-    def _commit(self, op: Add | Update) -> MemoryItem:
-        batch, source = OpBatch(accepted=(op,)), SourceRef(actor="crew")
-        commit = Access(self.agent).run(lambda live: live.bank.commit(batch, source=source))
-        item = commit.changes[0].after
-        assert item is not None
-        return item
+    async def asave(self, records: list[MemoryRecord]) -> None:
+        """`save`, awaited."""
+        self.save(records)
 
-    def _records(self, scope: str | None = None) -> list[MemoryRecord]:
-        """Return the records of a scope with all below it, oldest first."""
+    async def asearch(self, query_embedding: list[float], *_: Any, **__: Any) -> Any:
+        """`search`, awaited. Raises `InputError`."""
+        return self.search(query_embedding)
+
+    async def adelete(self, *conditions: Any, **named: Any) -> int:
+        """`delete`, awaited."""
+        return self.delete(*conditions, **named)
+
+    def records(
+        self, scope: str | None = None, categories: Iterable[str] | None = None
+    ) -> list[MemoryRecord]:
+        """Return the records of a scope with all below it, oldest first.
+
+        With `categories` only those of at least one of them.
+        """
         items = self.agent.memory.get_all(limit=None)
-        return [record for item in items if _within((record := _record(item)).scope, scope)]
+        inside = [item for item in items if _within(_scope(item), scope)]
+        records, names = [_record(item) for item in inside], set(categories or ())
+        return [record for record in records if not names or names & set(record.categories)]
+
+    def _commit(self, ops: Iterable[Add | Delete | Update]) -> None:
+        batch, source = OpBatch(accepted=tuple(ops)), SourceRef(actor="crew")
+        if batch.accepted:
+            Access(self.agent).run(lambda live: live.bank.commit(batch, source=source))
 
 
 class MemagentMemory(Memory):
     """The memory of one user, for `Crew(memory=MemagentMemory.over(agent))`."""
 
-    _crew: CrewStorage = PrivateAttr()
-
     @classmethod
-    def over(cls, agent: Agent) -> MemagentMemory:
-        """Make a memory over a synchronous agent; CrewAI calls it from its threads."""
-        storage = CrewStorage(agent)
-        memory = cls(storage=storage)
-        memory._crew = storage
-        return memory
+    def over(cls, agent: Agent, **options: Any) -> MemagentMemory:
+        """Make a memory over a synchronous agent; CrewAI calls it from its threads.
 
-    def remember(self, content: str, scope: str | None = None, **given: Any) -> MemoryRecord | None:
+        `options` are fields of CrewAI's memory: `root_scope`, `read_only`,
+        `default_importance`, and the weights of its score. One that says how CrewAI asks
+        a model or an embedder is refused by name.
+        """
+        return cls(storage=CrewStorage(agent), **options)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse the fields that have no use here; pydantic reports the `ConfigError`."""
+        unused = sorted(self.model_fields_set & _UNUSED)
+        if unused or not isinstance(self.storage, CrewStorage):
+            raise ConfigError(
+                f"{', '.join(unused)} has no use here: give model and embedder to memagent's Agent"
+                if unused
+                else "the storage of this memory is memagent: MemagentMemory.over(agent)"
+            )
+        super().model_post_init(context)
+        self._embedder_instance = lambda _: []  # memagent keeps the vectors of the texts
+
+    def remember(self, content: str, *rest: Any, **named: Any) -> MemoryRecord | None:
         """Remember one text as it is; None when this memory only reads."""
-        if self.read_only:
-            return None
-        root = given.get("root_scope") or self.root_scope
-        record = MemoryRecord(
-            content=content,
-            scope=_joined(root, scope),
-            categories=[str(name) for name in given.get("categories") or ()],
-            metadata=given.get("metadata") or {},
-            importance=0.5 if given.get("importance") is None else given["importance"],
-            source=given.get("source"),
-            private=bool(given.get("private")),
-        )
-        return _record(self._crew.add(content, record))
+        given = signature(Memory.remember).bind(self, content, *rest, **named).arguments
+        return next(iter(self._save([content], given)), None)
 
-    def remember_many(self, contents: list[str], scope: Any = None, **given: Any) -> list[Any]:
+    def remember_many(self, contents: list[str], *rest: Any, **named: Any) -> list[MemoryRecord]:
         """Remember texts as they are; when it returns they are stored."""
-        return [record for text in contents if (record := self.remember(text, scope, **given))]
+        given = signature(Memory.remember_many).bind(self, contents, *rest, **named).arguments
+        return self._save(contents, given)
+
+    def _save(self, texts: list[str], given: dict[str, Any]) -> list[MemoryRecord]:
+        """Store texts in one commit, with what a call of CrewAI's was given.
+
+        Raises `ConfigError` for an argument of a later CrewAI.
+        """
+        if unknown := sorted(set(given) - _KEPT):
+            raise ConfigError(f"{unknown[0]} is not kept; leave it out")
+        if self.read_only or not texts:
+            return []
+        importance, root = given.get("importance"), given.get("root_scope")
+        fields = {
+            "scope": _joined(self.root_scope if root is None else root, given.get("scope")),
+            "categories": [str(name) for name in given.get("categories") or ()],
+            "metadata": given.get("metadata") or {},
+            "importance": self.default_importance if importance is None else importance,
+            "source": given.get("source"),
+            "private": bool(given.get("private")),
+        }
+        role, metadata = given.get("agent_role"), given.get("metadata")
+        told = {"value": "\n".join(texts), "metadata": metadata, "agent_role": role}
+        with self._announced("MemorySave", **told):
+            records = [MemoryRecord(content=text, **fields) for text in texts]
+            self.storage.save(records)
+        return records
 
     def extract_memories(self, content: str) -> list[str]:
         """Return the text as the one memory in it; CrewAI would ask its model."""
@@ -188,36 +264,60 @@ class MemagentMemory(Memory):
         scope: Any = None,
         categories: list[str] | None = None,
         limit: int = 10,
-        depth: str = "deep",  # noqa: ARG002
+        depth: str = "deep",
         source: str | None = None,
         include_private: bool = False,
     ) -> list[Any]:
         """Return the memories that fit a text, best first.
 
         Those of a scope, of one of the categories, and of private ones those of the
-        same source alone.
+        same source alone. `deep` also follows the graph and neighbours, `shallow` is
+        memagent's fast search. Raises `ConfigError` for another depth.
         """
-        inside = None if scope is None and not self.root_scope else _joined(self.root_scope, scope)
-        hits = self._crew.agent.search(query, k=_MOST) if query.strip() else []
-        matches = [
-            MemoryMatch(record=record, score=hit.score, match_reasons=["memagent"])
-            for hit in hits
-            if hit.item is not None
-            and _within((record := _record(hit.item, shown=hit)).scope, inside)
-            and (not categories or set(categories) & set(record.categories))
-            and (
-                not record.private
+        if depth not in _RECIPES:
+            raise ConfigError(f"there is no depth {depth!r}; there are {', '.join(_RECIPES)}")
+        with self._announced("MemoryQuery", query=query, limit=limit) as outcome:
+            inside = _joined(self.root_scope, scope)
+            found = {
+                record.id: record
+                for record in self.storage.records(inside, categories)
+                if not record.private
                 or include_private
                 or (source is not None and record.source == source)
-            )
-        ]
-        return matches[:limit]
+            }
+            where, recipe = Filter(ids=frozenset(found)), _RECIPES[depth]
+            asks = bool(found) and limit > 0 and bool(query.strip())
+            options: Any = {"k": 2 * limit, "where": where, "recipe": recipe}
+            hits = self.storage.agent.search(query, **options) if asks else []
+            matches = [self._match(found[hit.id], hit) for hit in hits if hit.id in found]
+            matches.sort(key=lambda match: match.score, reverse=True)
+            outcome["results"] = matches = matches[: max(limit, 0)]
+        return matches
 
-    def drain_writes(self) -> None:
-        """Return at once: writes do not wait."""
+    def _match(self, record: MemoryRecord, hit: Hit) -> MemoryMatch:
+        """Return a record with CrewAI's score: relevance, age and importance."""
+        relevance = min(1.0, max(0.0, hit.score))
+        score, reasons = compute_composite_score(record, relevance, self._config)
+        shown = record.model_copy(update={"content": recalled_text(hit)})
+        return MemoryMatch(record=shown, score=score, match_reasons=[*reasons, "memagent"])
 
-    def close(self) -> None:
-        """Leave the agent open; whoever opened it closes it."""
+    @contextmanager
+    def _announced(self, kind: str, **fields: Any) -> Generator[dict[str, Any]]:
+        """Tell CrewAI's listeners how a call begins and ends, with what it puts into the dict."""
+
+        def emit(stage: str, **more: Any) -> None:
+            event = getattr(events, f"{kind}{stage}Event")
+            crewai_event_bus.emit(self, event(source_type="unified_memory", **fields, **more))
+
+        start, outcome = perf_counter(), dict[str, Any]()
+        emit("Started")
+        try:
+            yield outcome
+        except Exception as exc:
+            emit("Failed", error=str(exc))
+            raise
+        spent = "save_time_ms" if kind == "MemorySave" else "query_time_ms"
+        emit("Completed", **outcome, **{spent: (perf_counter() - start) * 1000})
 
 
 def _joined(root: str | None, scope: str | None) -> str:
@@ -232,10 +332,19 @@ def _within(path: str, scope: str | None) -> bool:
     return base == "/" or path == base or path.startswith(base + "/")
 
 
+def _aware(at: datetime) -> datetime:
+    """Return a moment with its zone; CrewAI's own have none and are UTC."""
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _scope(item: MemoryItem) -> str:
+    return _joined(None, str(item.metadata.get("scope") or "/"))
+
+
 def _fields(record: MemoryRecord) -> dict[str, str]:
     """Return the fields of a record as metadata of a memory."""
     return {
-        "scope": record.scope,
+        "scope": _joined(None, record.scope),
         "categories": json.dumps(record.categories),
         "crew": json.dumps(
             {
@@ -249,16 +358,18 @@ def _fields(record: MemoryRecord) -> dict[str, str]:
     }
 
 
-def _record(item: MemoryItem, *, shown: Hit | None = None) -> MemoryRecord:
-    """Return a memory as a record; one that is `shown` to a model is cleaned."""
+def _record(item: MemoryItem) -> MemoryRecord:
+    """Return a memory as a record."""
     named = str(item.metadata.get("categories") or "")
     # earlier releases joined the names by commas
     categories = json.loads(named) if named.startswith("[") else named.split(",") if named else []
+    created = (item.said_at or datetime.fromtimestamp(0, UTC)).replace(tzinfo=None)
     return MemoryRecord(
         id=item.id,
-        content=item.text if shown is None else conversation.recalled_text(shown),
-        scope=_joined(None, str(item.metadata.get("scope") or "/")),
+        content=item.text,
+        scope=_scope(item),
         categories=categories,
         **json.loads(str(item.metadata.get("crew") or "{}")),
-        created_at=item.said_at or datetime.fromtimestamp(0, UTC),
+        created_at=created,
+        last_accessed=created,
     )

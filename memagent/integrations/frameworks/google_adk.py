@@ -10,15 +10,22 @@ so one that is added again costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
-from memagent.async_agent import AsyncAgent
 from memagent.build import Store
-from memagent.core.errors import MissingExtra
-from memagent.core.records import Scope, Trust
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Message
+from memagent.integrations.access import (
+    AsyncAgent,
+    InputError,
+    Message,
+    MissingExtra,
+    Scope,
+    Trust,
+    recalled_text,
+    remember_messages,
+)
+from memagent.loop_thread import LoopThread
 
 try:
     from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
@@ -28,11 +35,15 @@ except ImportError as exc:
     raise MissingExtra("google-adk", needed_for="MemagentMemoryService", cause=str(exc)) from exc
 
 
+T = TypeVar("T")
+
+
 class MemagentMemoryService(BaseMemoryService):
     """A memory service over a store, for `Runner(memory_service=...)`.
 
     `MemagentMemoryService(open_store())`; `options` are those of `Store.agent`: model,
-    design. Close the store when the runner is done.
+    design. Calls come from any event loop, such as the one that each `Runner.run` opens.
+    When the runner is done, close the service, then the store.
     """
 
     def __init__(
@@ -42,29 +53,52 @@ class MemagentMemoryService(BaseMemoryService):
         self._store, self._k, self._options = store, k, options
         self._min_trust = min_trust
         self._agents: dict[Scope, AsyncAgent] = {}
+        self._thread = LoopThread()
 
     async def add_session_to_memory(self, session: Any) -> None:
         """Remember what was said in a session and is not remembered yet."""
         await self._remember(session.app_name, session.user_id, session.id, session.events)
 
-    async def add_events_to_memory(self, **delta: Any) -> None:
-        """Remember what was said in some events of a session."""
-        session_id = delta.get("session_id") or "adk"
-        await self._remember(delta["app_name"], delta["user_id"], session_id, delta["events"])
+    async def add_events_to_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        events: Sequence[Any],
+        session_id: str | None = None,
+        custom_metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Remember what was said in some events; what comes of it gets the metadata."""
+        thread = session_id or "adk"
+        await self._remember(app_name, user_id, thread, events, metadata=custom_metadata)
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> Any:
         """Return the memories that fit a text, best first."""
-        agent = self._agent(app_name, user_id)
-        asked = query.strip()
-        hits = await agent.search(query, k=self._k, min_trust=self._min_trust) if asked else []
+        if not query.strip():
+            return SearchMemoryResponse()
+        hits = await self._run(
+            app_name,
+            user_id,
+            lambda agent: agent.search(query, k=self._k, min_trust=self._min_trust),
+        )
         return SearchMemoryResponse(memories=[_entry(hit) for hit in hits])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: Any = None) -> None:
-        """Delete a memory that a search returned; memagent's `undo` brings it back."""
-        if memory_id is not None:
-            await self._agent(app_name, user_id).memory.delete(memory_id)
+        """Delete a memory that a search returned; memagent's `undo` brings it back.
 
-    async def _remember(self, app: str, user: str, session_id: str, events: Sequence[Any]) -> None:
+        Raises `InputError` without an id.
+        """
+        if memory_id is None:
+            raise InputError("memory_id is missing; a search returns it as the entry's id")
+        await self._run(app_name, user_id, lambda agent: agent.memory.delete(memory_id))
+
+    def close(self) -> None:
+        """Let running calls finish and end the service's thread; the store stays open."""
+        self._thread.stop()
+
+    async def _remember(
+        self, app: str, user: str, session_id: str, events: Sequence[Any], **options: Any
+    ) -> None:
         said = [
             Message(
                 role="user" if event.author == "user" else "assistant",
@@ -75,18 +109,31 @@ class MemagentMemoryService(BaseMemoryService):
             for event in events
             if event.content is not None and event.content.parts
         ]
-        await conversation.remember(self._agent(app, user), session_id, said)
+        await self._run(
+            app, user, lambda agent: remember_messages(agent, session_id, said, **options)
+        )
 
-    def _agent(self, app_name: str, user_id: str) -> AsyncAgent:
-        scope = Scope(user_id=user_id, agent_id=app_name)
-        if scope not in self._agents:
-            self._agents[scope] = self._store.agent(scope, **self._options)
-        return self._agents[scope]
+    async def _run(
+        self, app_name: str, user_id: str, make: Callable[[AsyncAgent], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Return what a coroutine over a user's agent gives, from the service's own loop."""
+
+        async def work() -> T:
+            scope = Scope(user_id=user_id, agent_id=app_name)
+            if scope not in self._agents:
+                self._agents[scope] = self._store.agent(scope, **self._options)
+            return await make(self._agents[scope])
+
+        return await asyncio.wrap_future(self._thread.submit(work()))
 
 
 def _entry(hit: Any) -> MemoryEntry:
-    item, part = hit.item, types.Part(text=conversation.recalled_text(hit))
-    entry = MemoryEntry(id=hit.id, content=types.Content(parts=[part]))
-    if item is None or item.said_at is None:
-        return entry
-    return entry.model_copy(update={"author": item.speaker, "timestamp": item.said_at.isoformat()})
+    item, part = hit.item, types.Part(text=recalled_text(hit))
+    said_at = item.said_at if item is not None else None
+    return MemoryEntry(
+        id=hit.id,
+        content=types.Content(parts=[part]),
+        custom_metadata=dict(item.metadata) if item is not None else {},
+        author=item.speaker if item is not None else None,
+        timestamp=said_at.isoformat() if said_at is not None else None,
+    )

@@ -15,13 +15,16 @@ from typing import Any
 from langchain_core.messages import SystemMessage
 from langgraph.config import get_config
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
-from memagent.core.errors import MissingExtra
-from memagent.core.records import Trust
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Access
-from memagent.integrations.frameworks.langgraph_nodes import last_question, spoken
+from memagent.integrations.access import (
+    Access,
+    Agent,
+    AsyncAgent,
+    MissingExtra,
+    Trust,
+    recall_block,
+    remember_messages,
+)
+from memagent.integrations.frameworks.langgraph_nodes import last_question, spoken, thread_of
 
 try:
     from langchain.agents.middleware import AgentMiddleware
@@ -51,7 +54,7 @@ class MemoryMiddleware(AgentMiddleware):
         """
         super().__init__()
         self._access, self._remembers = Access(agent), remember
-        self._recalled: Any = partial(conversation.recall, k=k, min_trust=min_trust)
+        self._recalled: Any = partial(recall_block, k=k, min_trust=min_trust)
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
         """Call the model with what fits the last human message."""
@@ -68,14 +71,14 @@ class MemoryMiddleware(AgentMiddleware):
     def after_agent(self, state: Any, runtime: Any) -> None:  # noqa: ARG002
         """Remember the messages of the run."""
         if self._remembers:
-            thread, messages = _thread(), spoken(state["messages"])
-            self._access.run(lambda live: conversation.remember(live, thread, messages))
+            thread, messages = thread_of(get_config()), spoken(state["messages"])
+            self._access.run(lambda live: remember_messages(live, thread, messages))
 
     async def aafter_agent(self, state: Any, runtime: Any) -> None:  # noqa: ARG002
         """Remember the messages of the run."""
         if self._remembers:
-            thread, messages = _thread(), spoken(state["messages"])
-            await self._access.arun(lambda live: conversation.remember(live, thread, messages))
+            thread, messages = thread_of(get_config()), spoken(state["messages"])
+            await self._access.arun(lambda live: remember_messages(live, thread, messages))
 
 
 def _with(request: Any, block: str) -> Any:
@@ -83,7 +86,3 @@ def _with(request: Any, block: str) -> Any:
     said = request.system_message.content_blocks if request.system_message is not None else ()
     blocks: Any = [*said, {"type": "text", "text": f"\n\n{block}" if said else block}]
     return request.override(system_message=SystemMessage(content_blocks=blocks))
-
-
-def _thread() -> str:
-    return str(get_config().get("configurable", {}).get("thread_id", "thread"))

@@ -13,15 +13,20 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from pydantic import ValidationError
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
 from memagent.client.wire import TrialOutcome
 from memagent.core.answers import Question
-from memagent.core.errors import InputError, fault_in
-from memagent.core.records import Trust
+from memagent.core.errors import fault_in
 from memagent.experience import Recall
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Access, Message
+from memagent.integrations.access import (
+    Access,
+    Agent,
+    AsyncAgent,
+    InputError,
+    Message,
+    Trust,
+    recall_block,
+    remember_messages,
+)
 from memagent.memory.incoming import as_question, as_session
 
 Node = Runnable[Any, dict[str, Any]]
@@ -49,7 +54,7 @@ def recall_node(
         live: AsyncAgent, state: Mapping[str, Any], _: RunnableConfig
     ) -> dict[str, Any]:
         text = last_question(_messages(state, messages_key))
-        block = await conversation.recall(live, text, k=k, min_trust=min_trust)
+        block = await recall_block(live, text, k=k, min_trust=min_trust)
         return {messages_key: [SystemMessage(block, id=RECALLED)]}
 
     return _node(agent, recall, name="recall")
@@ -66,7 +71,7 @@ def remember_node(agent: Agent | AsyncAgent, *, messages_key: str = "messages") 
     async def remember(
         live: AsyncAgent, state: Mapping[str, Any], config: RunnableConfig
     ) -> dict[str, Any]:
-        await conversation.remember(live, _thread(config), spoken(_messages(state, messages_key)))
+        await remember_messages(live, thread_of(config), spoken(_messages(state, messages_key)))
         return {}
 
     return _node(agent, remember, name="remember")
@@ -111,7 +116,7 @@ def chat_node(
         live: AsyncAgent, state: Mapping[str, Any], config: RunnableConfig
     ) -> dict[str, Any]:
         text = last_question(_messages(state, messages_key))
-        reply = await live.chat(text, thread=_thread(config))
+        reply = await live.chat(text, thread=thread_of(config))
         return {
             messages_key: [AIMessage(reply.text)],
             reply_key: reply.model_dump(mode="json"),
@@ -221,7 +226,8 @@ def _node(
     return RunnableLambda(run, arun, name=name)
 
 
-def _thread(config: RunnableConfig) -> str:
+def thread_of(config: RunnableConfig) -> str:
+    """Return the `thread_id` of a run's configuration."""
     return str(config.get("configurable", {}).get("thread_id", "thread"))
 
 

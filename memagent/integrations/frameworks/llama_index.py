@@ -11,12 +11,16 @@ from uuid import uuid4
 
 from pydantic import PrivateAttr
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
-from memagent.core.errors import MissingExtra
-from memagent.core.records import Trust
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Access, Message
+from memagent.integrations.access import (
+    Access,
+    Agent,
+    AsyncAgent,
+    Message,
+    MissingExtra,
+    Trust,
+    recall_block,
+    remember_messages,
+)
 
 try:
     from llama_index.core.base.llms.types import ChatMessage
@@ -46,12 +50,15 @@ class MemagentBlock(BaseMemoryBlock[str]):
         block._access = Access(agent)
         return block
 
-    async def _aget(self, messages: list[ChatMessage] | None = None, **_: Any) -> str:
+    async def _aget(self, messages: list[ChatMessage] | None = None, **named: Any) -> str:
+        """Recall for the last user message; `k` and `min_trust` of the call come first.
+
+        Other keywords of `Memory.get` are for other blocks.
+        """
+        k, least = named.get("k", self.k), named.get("min_trust", self.min_trust)
         human = (message for message in reversed(messages or []) if message.role.value == "user")
         text = next((message.content or "" for message in human), "")
-        return await self._access.arun(
-            lambda live: conversation.recall(live, text, k=self.k, min_trust=self.min_trust)
-        )
+        return await self._access.arun(lambda live: recall_block(live, text, k=k, min_trust=least))
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         threads: dict[str, list[Message]] = {}
@@ -62,5 +69,5 @@ class MemagentBlock(BaseMemoryBlock[str]):
                 threads.setdefault(thread, []).append(said)
         for thread, said in threads.items():
             await self._access.arun(
-                lambda live, thread=thread, said=said: conversation.remember(live, thread, said)
+                lambda live, thread=thread, said=said: remember_messages(live, thread, said)
             )

@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
-from memagent.core.errors import MemAgentError, MissingExtra
-from memagent.core.records import Trust
-from memagent.integrations import access as conversation
-from memagent.integrations.access import Access
-from memagent.integrations.frameworks.tools import Function, memory_functions
+from memagent.integrations.access import (
+    Access,
+    Agent,
+    AsyncAgent,
+    MemAgentError,
+    MissingExtra,
+    Trust,
+    recall_block,
+)
+from memagent.integrations.mcp_tools import Function, memory_functions
 
 try:
     from pydantic_ai import FunctionToolset, ModelRetry, RunContext
@@ -30,28 +33,26 @@ def memory_toolset(
     tools: Sequence[str] = ("search", "add"),
     *,
     recall: bool = True,
+    k: int = 8,
     min_trust: Trust | None = None,
+    **options: Any,
 ) -> Any:
     """Return tools of the memory for `Agent(toolsets=[...])`; see `memory_functions`.
 
-    With `recall` the instructions of each request hold what fits the user's prompt,
-    without what is trusted less than `min_trust`. A call that cannot be carried out is
-    told to the model, which may try again.
+    With `recall` the instructions of each request hold at most `k` memories that fit
+    the texts of the user's prompt, none trusted less than `min_trust`. A call that
+    cannot be carried out is told to the model, which may try again. `options` are
+    PydanticAI's for a toolset: `id`, `max_retries`, `timeout` and the others.
     """
-    functions = [_with_retry(tool) for tool in memory_functions(agent, tools)]
-    return FunctionToolset(functions, instructions=_recalling(agent, min_trust) if recall else None)
-
-
-def _recalling(agent: Agent | AsyncAgent, min_trust: Trust | None) -> Function:
     access = Access(agent)
 
     async def recalled(ctx: RunContext[Any]) -> str:
-        prompt = ctx.prompt if isinstance(ctx.prompt, str) else ""
-        return await access.arun(
-            lambda live: conversation.recall(live, prompt, min_trust=min_trust)
-        )
+        parts = [ctx.prompt] if isinstance(ctx.prompt, str) else ctx.prompt or ()
+        prompt = "\n".join(part for part in parts if isinstance(part, str))
+        return await access.arun(lambda live: recall_block(live, prompt, k=k, min_trust=min_trust))
 
-    return recalled
+    functions = [_with_retry(tool) for tool in memory_functions(agent, tools)]
+    return FunctionToolset(functions, instructions=recalled if recall else None, **options)
 
 
 def _with_retry(tool: Function) -> Function:

@@ -102,10 +102,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         check_share(args, len(episodes))
         self._episodes = list(episodes)
         self._places = {episode.id: place for place, episode in enumerate(self._episodes)}
-        # TRL would set vLLM up for calls that are not made, and copy an adapter "default" as
-        # the reference; ours is the model without adapters.
-        hidden = {"use_vllm": False} | ({"beta": 0.0} if hasattr(model, "peft_config") else {})
-        with _changed(args, hidden):
+        with _changed(args, _hidden(model)):
             super().__init__(
                 model=model,
                 reward_funcs=_no_reward,
@@ -327,6 +324,15 @@ class LoGoGRPOTrainer(GRPOTrainer):
         for name, part in self._stateful().items():
             if name in state:
                 part.load(state[name])
+
+
+def _hidden(model: Any) -> dict[str, Any]:
+    """Return the settings that TRL must not see while it sets itself up.
+
+    It would set vLLM up for calls that are not made, and copy an adapter "default" as the
+    reference; ours is the model without adapters.
+    """
+    return {"use_vllm": False} | ({"beta": 0.0} if hasattr(model, "peft_config") else {})
 
 
 def _note(trainer: LoGoGRPOTrainer, figures: Mapping[str, float]) -> None:

@@ -175,8 +175,9 @@ def _contradictions(settings: RunSettings) -> Iterator[str]:
         yield 'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
     if env.kind == "locomo":
         yield from _locomo(settings)
-    taken = settings.agent.answering != "policy" or trains_answerer(settings)
-    if settings.agent.reader and taken:
+    if settings.agent.reader and (
+        settings.agent.answering != "policy" or trains_answerer(settings)
+    ):
         yield (
             "agent.reader: it answers in the place of a policy that is not trained to answer; "
             'say answering = "policy" and roles = "manager", or leave it out'

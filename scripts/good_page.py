@@ -48,9 +48,10 @@ FINDINGS = """\
   end an older one, the design `verbatim` makes {updates[0]} an update and `learned`, with
   its small trained reader, {updates[1]}. It loses {lost[1]} of the facts that stay true,
   which is too many for a default ([the reader](research/learned.md)).
-- **Training teaches, LoGo's reruns add no gain that we could see.** On a policy of 4,469
-  weights, rewards beat random ones by {random}; reruns of single sessions add {logo} to
-  credit by session ([experiment](research/results.md#which-credit-teaches-more)).
+- **Training teaches; what LoGo's reruns add is open.** On a policy of 4,469 weights,
+  rewards beat random ones by {random}; reruns of single sessions add {logo} to credit by
+  session, in runs that were too short to decide it
+  ([experiment](research/results.md#which-credit-teaches-more)).
 - **A walk in the event graph brings no gain** in recall on LoCoMo: `compass_rules` finds
   {compass:.0%}, as `verbatim` does.
 - **No large model was measured**: there is no LoCoMo or LongMemEval score with one, and no

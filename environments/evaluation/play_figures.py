@@ -83,10 +83,10 @@ def episode_figures(score: Score) -> dict[str, float]:
     Op shares without ops are 0.
     """
     figures: dict[str, float] = {}
-    f1 = [probe.f1 for probe in score.probes if probe.f1 is not None]
-    if f1:
-        figures["f1"] = fmean(f1)
-        figures["exact"] = fmean(probe.exact for probe in score.probes if probe.exact is not None)
+    for name in ("f1", "f1_memory_r2", "exact"):
+        values = [getattr(probe, name) for probe in score.probes]
+        if measured := [value for value in values if value is not None]:
+            figures[name] = fmean(measured)
     if score.reward is not None:
         figures["reward"] = score.reward
     ratios = {

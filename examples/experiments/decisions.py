@@ -118,21 +118,30 @@ def run(arm: str, seed: int, args: argparse.Namespace) -> None:
 
 
 def tested(plan: Any, name: str, args: argparse.Namespace) -> dict[str, float]:
-    """Return the figures of a policy of the run on the held-out episodes."""
+    """Return the figures of a policy of the run on the held-out episodes.
+
+    With `sampled` in the arguments it samples as it does in training.
+    """
+    from memagent.core.exchange import Sampling
     from train.run.task import TrainingTask
     from train.sampling.checkpoints import load_policy
+    from train.sampling.policy import BoundPolicy
 
     task = TrainingTask.of(plan, sessions=args.sessions)
-    found = task.evaluate(load_policy(str(Path(plan.folder) / name)), "test", args.test).figures
+    policy: Any = load_policy(str(Path(plan.folder) / name))
+    if getattr(args, "sampled", False):
+        sampling = Sampling(temperature=1.0, max_tokens=1)
+        policy.bound = lambda key, **_: BoundPolicy(policy, key, sampling)
+    found = task.evaluate(policy, "test", args.test).figures
     return {measure: found.get(measure, 0.0) for measure in MEASURES}
 
 
 def _started(plan: Any, args: argparse.Namespace) -> dict[str, float] | None:
     """Return the figures of the start, where another arm of the seed has measured them."""
-    return next((row["start"] for row in _rows(args) if row["seed"] == plan.seed), None)
+    return next((row["start"] for row in rows_of(args) if row["seed"] == plan.seed), None)
 
 
-def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
+def rows_of(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the figures of all runs that are finished."""
     kept = args.out / "runs.jsonl"
     return [json.loads(line) for line in kept.open(encoding="utf-8")] if kept.exists() else []
@@ -192,19 +201,19 @@ def table_of(found: Mapping[str, Any]) -> str:
     lines.append("| --- |" + " --- |" * (len(shown) + 3))
     named = {"`start`": found["start"]} | {f"`{arm}`": row for arm, row in found["arms"].items()}
     for name, row in named.items():
-        cells = [_cell(row[measure], sign="") for measure in shown]
+        cells = [cell(row[measure], sign="") for measure in shown]
         ops = " / ".join(f"{row[op]['mean']:.2f}" for op in ("add", "update", "delete"))
         seeds, updates = len(row.get("seeds", ())), row.get("updates", 0)
         lines.append(f"| {name} | {seeds or ''} | {updates:.0f} | {' | '.join(cells)} | {ops} |")
     lines += ["", "| difference, paired by seed | seeds | facts_as_of |", "| --- | --- | --- |"]
     lines += [
-        f"| {name} | {each['seeds']} | {_cell(each, sign='+')} |"
+        f"| {name} | {each['seeds']} | {cell(each, sign='+')} |"
         for name, each in found["contrasts"].items()
     ]
     return "\n".join(lines)
 
 
-def _cell(each: Mapping[str, Any], *, sign: str) -> str:
+def cell(each: Mapping[str, Any], *, sign: str) -> str:
     low, high = each["interval"]
     return f"{each['mean']:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
 
@@ -223,7 +232,7 @@ def main() -> None:
     flags.add_argument("--minutes", type=float, default=9.0, help="begin no run after so long")
     flags.add_argument("--summary", type=Path, help="write the summary there as JSON")
     args = flags.parse_args()
-    rows = _rows(args)
+    rows = rows_of(args)
     if args.summary:
         found = summary_of(rows, args)
         args.summary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

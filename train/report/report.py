@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
@@ -78,7 +78,9 @@ def _parts(run: Run, control: Run | None) -> Iterator[str]:
     """Yield the parts of the page, top to bottom."""
     reward, ops, flat = reward_charts(run)
     yield tiles(_tiles(run))
-    charts = validation_charts(run, _interval, control=control)
+    charts = validation_charts(
+        run, lambda values: ratio_interval([[(value, 1.0)] for value in values]), control=control
+    )
     yield section("Validation", _validation_note(run, control), figures(charts))
     yield from _test(run, control)
     note = "of the rollouts that are learned from, sampled at the training temperature"
@@ -93,10 +95,6 @@ def _parts(run: Run, control: Run | None) -> Iterator[str]:
     yield from _spoken(run)
     settings = json.dumps(run.settings | {"versions": run.versions}, indent=2)
     yield fold("Settings and versions", "", f"<pre>{escape(settings)}</pre>")
-
-
-def _interval(values: Sequence[float]) -> tuple[float, float] | None:
-    return ratio_interval([[(value, 1.0)] for value in values])
 
 
 def _tiles(run: Run) -> Iterator[tuple[str, str]]:

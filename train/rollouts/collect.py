@@ -208,7 +208,14 @@ class Collector:
             for place, member in anchors.items()
             if is_due(self.asked_after(episode, place), place)
         }
-        counts = self._rerun_counts(episode, step, sorted(anchors))
+        places = sorted(anchors)
+        numbers = self.plan.allocator.plan(
+            [session_name(episode, place) for place in places],
+            each=self.plan.reruns,
+            history=self.history,
+            draws=self.draws(step, episode.id, "reruns"),
+        )
+        counts = {place: number for place, number in zip(places, numbers, strict=True) if number}
         begun: dict[int, tuple[MemorySnapshot, list[asyncio.Task[Rerun]]]] = {}
 
         def begin_reruns(member: int, place: int, memory: MemorySnapshot) -> None:
@@ -262,16 +269,6 @@ class Collector:
 
     def _note(self, response_id: str, request: ModelRequest) -> None:
         self.taught[response_id] = self.policy.prompt_ids(request)
-
-    def _rerun_counts(self, episode: Episode, step: int, places: Sequence[int]) -> dict[int, int]:
-        """Return the number of reruns by the place of the session, without zeros."""
-        numbers = self.plan.allocator.plan(
-            [session_name(episode, place) for place in places],
-            each=self.plan.reruns,
-            history=self.history,
-            draws=self.draws(step, episode.id, "reruns"),
-        )
-        return {place: number for place, number in zip(places, numbers, strict=True) if number}
 
     def _start(self, run: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start the run as a task that is a participant of batches from this moment on.

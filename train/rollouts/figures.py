@@ -37,10 +37,18 @@ def step_figures(
     """Return the figures of a step by name."""
     return (
         _rewards(comparisons, groups)
-        | _reruns(comparisons)
         | _groups(credit)
         | _ops(rollouts)
         | {
+            "tokens/reruns_unscored": float(
+                sum(
+                    call.response.usage.completion_tokens
+                    for comparison in comparisons
+                    if comparison.branch == "local" and not comparison.rewards_G
+                    for run in comparison.runs
+                    for call in run.calls
+                )
+            ),
             "rollouts/failed": float(
                 sum(rollout.failed for group in rollouts for rollout in group.rollouts)
             ),
@@ -99,21 +107,6 @@ def _rewards(comparisons: Sequence[Comparison], groups: Sequence[CreditGroup]) -
         for name in {branch, branch if branch in ("local", "answer") else "global"}:
             values.setdefault(f"reward/{name}", []).extend(group.rewards_G)
     return {name: fmean(amounts) for name, amounts in values.items() if amounts}
-
-
-def _reruns(comparisons: Sequence[Comparison]) -> dict[str, float]:
-    """Return the tokens of local groups none of whose runs earned a reward."""
-    unscored = [
-        run
-        for comparison in comparisons
-        if comparison.branch == "local" and not comparison.rewards_G
-        for run in comparison.runs
-    ]
-    return {
-        "tokens/reruns_unscored": float(
-            sum(call.response.usage.completion_tokens for run in unscored for call in run.calls)
-        )
-    }
 
 
 def _groups(credit: Credit) -> dict[str, float]:

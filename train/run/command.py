@@ -247,12 +247,6 @@ def _preview(settings: RunSettings) -> None:
     _print(plan)
 
 
-def _need_torch() -> None:
-    """Raise `ConfigError` naming the extra when torch is not installed."""
-    if find_spec("torch") is None:
-        raise ConfigError(f"{_MISSING} (lacks torch)")
-
-
 def _need_libraries() -> None:
     """Load the training libraries, quietly.
 

@@ -44,7 +44,7 @@ def train_run(settings: RunSettings, *, resume: bool = False, say: Say = print) 
         args = stage_config(settings, settings.stage[number], stage_folder(settings, number))
         check_share(args, settings.environment.episodes)
     if not PartialState().is_main_process:
-        say = _silent
+        say = lambda _: None  # noqa: E731 (the main process says it)
     on_main(partial(claim, settings, resume=resume))
     on_main(lambda: _write(folder / "versions.json", versions()))
     first_model(settings, folder, say=say)
@@ -87,10 +87,6 @@ def _stage_record(settings: RunSettings, number: int, *, resume: bool, say: Say)
     return on_main(lambda: json.loads(ended.read_text(encoding="utf-8")))
 
 
-def _silent(_: str) -> None:
-    """Say nothing: the main process says it."""
-
-
 def _write(path: Path, values: dict[str, Any]) -> None:
     path.write_text(json.dumps(values, indent=1), encoding="utf-8")
 
@@ -119,7 +115,13 @@ def _test(settings: RunSettings, *, say: Say) -> dict[str, Any]:
                 part.test_episodes,
                 skip=part.episodes if part.test_split == "validation" else 0,
             )
-            results[f"{name}@{sessions}"] = _intervals(evaluation)
+            results[f"{name}@{sessions}"] = {
+                figure: {
+                    "mean": round(mean, 4),
+                    "interval": [round(edge, 4) for edge in evaluation.interval(figure)],
+                }
+                for figure, mean in evaluation.figures.items()
+            }
             say(f"test {name} at {sessions} sessions: {_shown(evaluation)}")
     return results
 
@@ -133,14 +135,3 @@ def _shown(evaluation: Evaluation) -> str:
         for name in ("f1", "facts", "facts_as_of", "success")
         if name in evaluation.figures
     )
-
-
-def _intervals(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the mean of every figure with its 95 % interval."""
-    return {
-        name: {
-            "mean": round(mean, 4),
-            "interval": [round(edge, 4) for edge in evaluation.interval(name)],
-        }
-        for name, mean in evaluation.figures.items()
-    }

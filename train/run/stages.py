@@ -53,7 +53,12 @@ def train_stage(settings: RunSettings, number: int, *, resume: bool, say: Say) -
     measure = settings.validation.measure
     progress = on_main(lambda: Progress.restored(home, reached, measure=measure))
     validation = Validation(
-        task=task, stage=stage, folder=home, trainer=trainer, progress=progress, say=say
+        task=task_of(settings, sessions=settings.validation.sessions or stage.sessions),
+        stage=stage,
+        folder=home,
+        trainer=trainer,
+        progress=progress,
+        say=say,
     )
     trainer.add_callback(validation)
     trainer.add_callback(LogFile(path=home / "log.jsonl"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from environments.datasets.synthetic import Synthetic
 from environments.demonstrations.extraction import FactNoter
@@ -15,6 +16,8 @@ from environments.worlds.readers.fact_reader import FactReader
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
 from environments.worlds.truth import Truth
+from memagent.build import AgentSettings, build_model
+from memagent.config import ModelSettings
 from memagent.core.exchange import Role
 from memagent.llm.wrappers import RoutedModel
 from memagent.protocols import ChatModel
@@ -25,8 +28,7 @@ from train.rollouts.questions import AskedAfter, QuestionedEpisode, as_played
 from train.run.evaluation import Evaluation, evaluate_policy
 from train.run.plans import TruthOf
 from train.sampling.policy import PolicyModel
-from train.settings.options import ROLE_SETS
-from train.settings.run import EnvironmentPart, RunSettings
+from train.settings.run import EnvironmentPart, RunSettings, trains_answerer
 from train.settings.world import TrainingWorld
 from train.sync import run_sync
 
@@ -42,12 +44,18 @@ class TrainingTask(TrainingWorld):
 
     def answering(self, episodes: Sequence[Episode], *, split: str) -> MemoryAgent | None:
         """Return the agent that answers when memories are scored; None for the policy."""
-        if not isinstance(self.env, Synthetic):
+        env = self.env
+        if isinstance(env, Synthetic) and (reader := self._reader(env, split)):
+            return reader.knowing(*(self.truth(env, episode) for episode in episodes))
+        return self._frozen
+
+    @cached_property
+    def _frozen(self) -> MemoryAgent | None:
+        """The agent with the frozen model that the settings name; None without one."""
+        if self.settings.agent.reader is None:
             return None
-        env, reader = self.env, self._reader(self.env, split)
-        if reader is None:
-            return None
-        return reader.knowing(*(self.truth(env, episode) for episode in episodes))
+        model = ModelSettings(model=self.settings.agent.reader, extra={"temperature": 0.0})
+        return self.agent.with_model(build_model(None, AgentSettings(model=model)))
 
     def asked_after(self, *, split: str) -> AskedAfter:
         """Return the maker of questions about what held right after a session.
@@ -169,7 +177,7 @@ async def demonstrate(settings: RunSettings) -> list[Demonstration]:
         {Role.MANAGER} if settings.agent.listening == "oracle" else {Role.EXTRACTOR, Role.MANAGER}
     )
     shows_answers = part is not None and part.answers
-    answers_itself = settings.agent.answering == "policy" or _trains_answerer(settings)
+    answers_itself = settings.agent.answering == "policy" or trains_answerer(settings)
     if shows_answers or answers_itself:
         roles.add(Role.ANSWERER)
     count = part.episodes if part else 20
@@ -184,8 +192,3 @@ async def demonstrate(settings: RunSettings) -> list[Demonstration]:
         roles=frozenset(roles),
         asks=settings.environment.asks,
     )
-
-
-def _trains_answerer(settings: RunSettings) -> bool:
-    names = {settings.trainer.get("roles", "manager"), *(stage.roles for stage in settings.stage)}
-    return any(Role.ANSWERER in ROLE_SETS.get(name or "", frozenset()) for name in names)

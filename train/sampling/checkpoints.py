@@ -16,7 +16,7 @@ from train.errors import TrainFault
 from train.sampling.constrained import schema_masks
 from train.sampling.generation import TransformersEngine
 from train.sampling.policy import PolicyModel
-from train.settings.options import ANSWER_ROLES, MANAGER_ROLES
+from train.settings.options import ANSWER_ROLES
 
 NOTE = "memagent.json"
 """File in which a folder describes itself: adapters of roles, decoding, figures."""
@@ -165,7 +165,7 @@ def load_for_training(
 
     They come from `source`, a stage's best or the start, and from `base`, the start.
     With `lora` (a `LoRASettings`) the base stays as it is and adapters are trained:
-    one, or one for the manager's roles and one for the answerer's; those that `source`
+    one, or those that `per_role` says; those that `source`
     holds are taken up. Without it all weights are trained, in fp32: a step of 2e-6 is
     less than bf16 can tell apart, so weights kept in bf16 would hardly move.
     """
@@ -183,7 +183,8 @@ def load_for_training(
 
     base_model: Any = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
     base_model.config.name_or_path = str(base)
-    names = ("manager", "answerer") if lora.per_role else ("default",)
+    calls = ["extractor"] if lora.per_role == "calls" else []
+    names = [*calls, "manager", "answerer"] if lora.per_role else ["default"]
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     settings = LoraConfig(
         r=lora.r, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"
@@ -201,6 +202,6 @@ def load_for_training(
             )
     for parameter_name, parameter in model.named_parameters():
         parameter.requires_grad_("lora_" in parameter_name)
-    roles = dict.fromkeys(sorted(MANAGER_ROLES), names[0])
+    roles = {Role.EXTRACTOR: names[0], Role.MANAGER: names[(len(names) - 1) // 2]}
     roles |= dict.fromkeys(sorted(ANSWER_ROLES), names[-1])
     return model, tokenizer, roles if lora.per_role else {}

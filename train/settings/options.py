@@ -19,6 +19,8 @@ ANSWER_ROLES = frozenset({Role.PLANNER, Role.EXPLORER, Role.ANSWERER})
 """Roles that speak while a question is answered; a design may have the last one only."""
 ROLE_SETS = {
     "manager": MANAGER_ROLES,
+    "extractor": frozenset({Role.EXTRACTOR}),
+    "decider": frozenset({Role.MANAGER}),
     "answerer": frozenset({Role.ANSWERER}),
     "both": MANAGER_ROLES | {Role.ANSWERER},
     "readers": ANSWER_ROLES,
@@ -108,8 +110,9 @@ class LoGoOptions:
     roles: str = field(
         default="manager",
         metadata={
-            "help": "Who is trained: manager, answerer or both; readers trains planner and "
-            "explorer beside the answerer, all trains everybody."
+            "help": "Who is trained: manager, answerer or both; extractor or decider trains "
+            "one of the manager's two calls alone; readers trains planner and explorer beside "
+            "the answerer, all trains everybody."
         },
     )
     credit: str | dict[str, float] = field(

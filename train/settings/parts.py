@@ -27,9 +27,9 @@ class LoRASettings(Part):
     """Scale, by the rank."""
     targets: str | tuple[str, ...] = "all-linear"
     """Layers that are adapted, as PEFT names them."""
-    per_role: bool = False
+    per_role: bool | Literal["calls"] = False
     """One adapter for the memory manager and one for the answer agent, instead of one for
-    both.
+    both; with `calls` the manager's two calls have one each as well.
     """
 
 
@@ -89,7 +89,9 @@ class EnvironmentPart(Part):
     probes: int | None = None
     """Synthetic: questions an episode at most."""
     asks: tuple[str, ...] = ()
-    """Synthetic: only questions of these kinds (now, who, count ...); all when empty."""
+    """Only questions of these kinds: now, who, count ... of a synthetic world, categories
+    1 to 5 of LoCoMo; all when empty.
+    """
 
 
 class AgentPart(Part):
@@ -106,6 +108,10 @@ class AgentPart(Part):
     answering: Literal["reader", "facts", "policy"] = "reader"
     """Answers when memories are scored: the rule-based reader of notes of a synthetic world,
     the one of statements in any words (`facts`), or the policy itself, greedily.
+    """
+    reader: str | None = None
+    """Frozen model that answers instead of the policy when memories are scored: litellm's
+    name, such as `hosted_vllm/Qwen/Qwen2.5-7B-Instruct`, or `hf:` and a folder or hub id.
     """
     acting: Literal["policy", "player"] = "policy"
     """Acts in tasks: the policy, or the scripted player of the set, so that the policy's
@@ -157,9 +163,11 @@ class ValidationPart(Part):
     """Optimizer steps."""
     episodes: Annotated[int, Field(ge=1)] = 8
     """Episodes played each time, greedily."""
-    measure: Literal["f1", "exact", "reward", "overwritten", "facts", "facts_as_of", "success"] = (
-        "f1"
-    )
+    sessions: Annotated[int, Field(ge=1)] | None = None
+    """Sessions of these episodes; those of the stage when left out."""
+    measure: Literal[
+        "f1", "f1_memory_r2", "exact", "reward", "overwritten", "facts", "facts_as_of", "success"
+    ] = "f1"
     """Figure that makes a checkpoint the best; see `train.run.evaluation`."""
     test_episodes: Annotated[int, Field(ge=0)] = 16
     """Held-out episodes played at the end with every stage's best; 0 for none."""
@@ -204,9 +212,11 @@ class Stage(Part):
     """Conditions on validation under which the stage ends early."""
     patience: Annotated[int, Field(ge=1)] | None = None
     """Validations without a new best after which the stage ends."""
-    roles: Literal["manager", "answerer", "both", "readers", "all"] | None = None
-    """Roles trained in this stage, for alternating: manager, answerer or both; None for
-    the trainer's own setting.
+    roles: (
+        Literal["manager", "extractor", "decider", "answerer", "both", "readers", "all"] | None
+    ) = None
+    """Roles trained in this stage, for alternating, as in `[trainer]`; None for the
+    trainer's own setting.
     """
 
 

@@ -53,7 +53,8 @@ def preview(settings: RunSettings) -> dict[str, Any]:
 _STAGE_TEXT = """\
 stage {stage}: {sessions} sessions, {steps} steps; trains {roles}, credit by {credit}
   a step plays {episodes} episodes: {rollouts} whole rollouts and about {reruns} local reruns,
-  about {rounds} generation rounds and {rows} rows"""
+  about {rounds} generation rounds and {rows} rows
+  its episodes ask {questions} questions, answered by {reader}"""
 
 
 def lines_of(plan: dict[str, Any]) -> list[str]:
@@ -70,7 +71,9 @@ def lines_of(plan: dict[str, Any]) -> list[str]:
     ]
 
 
-def _stage(settings: RunSettings, number: int, length: int, calls: float) -> dict[str, Any]:
+def _stage(
+    settings: RunSettings, number: int, length: int, calls: float, asked: int
+) -> dict[str, Any]:
     """Return the work of a stage; an episode has `length` sessions and makes `calls`."""
     stage = settings.stage[number]
     args = options_of(settings.trainer_of(stage))
@@ -97,6 +100,8 @@ def _stage(settings: RunSettings, number: int, length: int, calls: float) -> dic
         "reruns": round(reruns),
         "rounds": round(calls),
         "rows": round(rows),
+        "questions": asked,
+        "reader": settings.agent.reader or f"the {settings.agent.answering}",
     }
 
 
@@ -113,25 +118,27 @@ class _CountingModel:
         return ModelResponse(id=f"res_{self.chunks}/{self.decisions}", text='{"facts": []}')
 
 
-async def _heard(settings: RunSettings, sessions: int) -> tuple[int, float]:
-    """Return the sessions of an episode and the manager's model calls in it.
+async def _heard(settings: RunSettings, sessions: int) -> tuple[int, float, int]:
+    """Return the sessions of an episode, the manager's model calls in it, and all questions.
 
     The calls are those of the oracle of a synthetic world, or twice the calls that hear
     a chunk.
     """
     if is_acted_in(settings.environment.kind):
-        return 1, await _acted(ActingWorld.of(settings))
+        return 1, await _acted(ActingWorld.of(settings)), 0
     world = TrainingWorld.of(settings, sessions=sessions)
     decides = settings.model.size == "decisions"
-    episode = world.episodes("train", 1)[0]
-    length = len(episode.sessions)
+    known = settings.environment.episodes if settings.environment.kind == "locomo" else 1
+    episodes = world.episodes("train", known)
+    episode, length = episodes[0], len(episodes[0].sessions)
+    asked = sum(len(each.probes) for each in episodes) * settings.environment.episodes // known
     if isinstance(world.env, Synthetic) and not decides:
         indexes = range(max(1, _COUNTED // world.sessions))
         shown = await demonstrations(world.env, world.agent, indexes=indexes, roles=MANAGER_ROLES)
-        return length, len(shown) / len(indexes)
+        return length, len(shown) / len(indexes), asked
     model = _CountingModel()
     await play(world.agent.with_model(model).at(EMPTY), episode, ask=False)
-    return length, float(model.decisions) if decides else 2.0 * model.chunks
+    return length, float(model.decisions) if decides else 2.0 * model.chunks, asked
 
 
 async def _acted(world: ActingWorld) -> float:

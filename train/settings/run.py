@@ -26,9 +26,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from memagent.core.errors import ConfigError
+from memagent.core.exchange import Role
 from memagent.plugins import load
 from train.settings.acting import acting_faults, is_acted_in
 from train.settings.former import current
+from train.settings.options import ROLE_SETS
 from train.settings.parts import (
     AgentPart,
     EnvironmentPart,
@@ -173,8 +175,21 @@ def _contradictions(settings: RunSettings) -> Iterator[str]:
         yield 'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
     if env.kind == "locomo":
         yield from _locomo(settings)
+    if settings.agent.reader and (
+        settings.agent.answering != "policy" or trains_answerer(settings)
+    ):
+        yield (
+            "agent.reader: it answers in the place of a policy that is not trained to answer; "
+            'say answering = "policy" and roles = "manager", or leave it out'
+        )
     if env.kind != "synthetic" and settings.agent.answering != "policy":
         yield 'agent.answering: the readers know synthetic worlds only; say answering = "policy"'
+
+
+def trains_answerer(settings: RunSettings) -> bool:
+    """Tell whether the policy learns to answer, in the run or in one of its stages."""
+    names = {settings.trainer.get("roles", "manager"), *(stage.roles for stage in settings.stage)}
+    return any(Role.ANSWERER in ROLE_SETS.get(name or "", frozenset()) for name in names)
 
 
 def _model(model: ModelPart) -> Iterator[str]:

@@ -12,7 +12,7 @@ from environments.base import Environment
 from environments.datasets.locomo import LoCoMo
 from environments.datasets.synthetic import Synthetic, synthetic
 from environments.records import Episode
-from environments.views import select_asks, truncate
+from environments.views import select_asks, select_probes, truncate
 from environments.worlds.truth import Truth
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
@@ -70,6 +70,8 @@ class TrainingWorld:
         for episode in islice(self.env.episodes(split), skip, skip + count):  # type: ignore[arg-type]
             if asks and isinstance(self.env, Synthetic):
                 episode = select_asks(episode, self.truth(self.env, episode), asks)
+            elif asks:
+                episode = select_probes(episode, lambda probe: probe.category in asks)
             episodes.append(truncate(episode, self.sessions))
         return episodes
 

@@ -66,7 +66,7 @@ async def test_every_credited_response_has_its_tokens_and_its_role() -> None:
 
 
 async def test_groups_never_mix_roles_and_a_frozen_role_has_none() -> None:
-    for roles in ("manager", "answerer", "both"):
+    for roles in ("manager", "extractor", "decider", "answerer", "both"):
         step = await _gather(_experience(credit=replace(BOTH, roles=ROLE_SETS[roles])))
         assert set(step.roles.values()) <= ROLE_SETS[roles]
         assert {group.key.role for group in step.groups} == ROLE_SETS[roles]

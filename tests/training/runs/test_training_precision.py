@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,14 @@ from training_kit import (
 )
 
 from memagent.core.errors import ConfigError
+from memagent.core.exchange import Message, ModelRequest, Role
 from train.run.config import check_share
 from train.run.stages import _config_of
+from train.run.task import TrainingTask
 from train.sampling.checkpoints import load_for_training
-from train.settings.run import LoRASettings
+from train.settings.preview import lines_of, preview
+from train.settings.run import LoRASettings, checked_run
+from train.sync import run_sync
 
 
 def _in_bf16(folder: Path) -> Path:
@@ -99,3 +104,89 @@ def test_the_shipped_settings_have_episodes_for_the_processes_they_name(tmp_path
     check_share(args, 2, processes=processes)
     with pytest.raises(ConfigError, match="plays 4 episodes"):
         check_share(args, 2, processes=4)
+
+
+QUESTIONS = {"conv-43": (178, 64), "conv-47": (150, 40), "conv-44": (123, 35), "conv-26": (152, 47)}
+"""Questions of conversations of LoCoMo: of categories 1 to 4, and adversarial ones."""
+
+
+def _locomo(folder: Path) -> Path:
+    """A file in LoCoMo's format with its numbers of questions; its text is not LoCoMo's."""
+    conversations = [
+        {
+            "sample_id": name,
+            "conversation": {
+                "session_1_date_time": "1:56 pm on 8 May, 2023",
+                "session_1": [
+                    {"speaker": "Ana", "dia_id": "D1:1", "text": "I adopted a kitten."},
+                    {"speaker": "Bo", "dia_id": "D1:2", "text": "Congratulations!"},
+                ],
+            },
+            "qa": [
+                {"question": f"What {place}?", "evidence": ["D1:1"]}
+                | (
+                    {"category": place % 4 + 1, "answer": "a kitten"}
+                    if place < asked
+                    else {"category": 5, "adversarial_answer": "a dog"}
+                )
+                for place in range(asked + adversarial)
+            ],
+        }
+        for name, (asked, adversarial) in QUESTIONS.items()
+    ]
+    file = folder / "locomo10.json"
+    file.write_text(json.dumps(conversations), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("changes", "questions"),
+    [({}, 328), ({"split_by": "memory_r1", "episodes": 1}, 152), ({"asks": []}, 432)],
+)
+def test_the_papers_run_asks_the_papers_questions_of_a_frozen_reader(
+    changes: dict[str, Any], questions: int, tmp_path: Path
+) -> None:
+    text = (ROOT / "examples/training/qwen7b_locomo.toml").read_text(encoding="utf-8")
+    values = tomllib.loads(text)
+    values["environment"] |= {"path": str(_locomo(tmp_path))} | changes
+    values["agent"]["embedder"] = "hashing"
+    plan = preview(checked_run(values))
+    assert {stage["questions"] for stage in plan["stages"]} == {questions}
+    assert sum(stage["steps"] for stage in plan["stages"]) == 70
+    shown = "\n".join(lines_of(plan))
+    assert f"{questions} questions, answered by hosted_vllm/Qwen/Qwen2.5-7B-Instruct" in shown
+
+
+def test_a_frozen_reader_answers_when_memories_are_scored(tmp_path: Path) -> None:
+    saved_model(tmp_path / "frozen", tiny_tokenizer())
+    values: dict[str, Any] = {
+        "agent": {"answering": "policy", "reader": f"hf:{tmp_path / 'frozen'}"},
+    }
+    task = TrainingTask.of(checked_run(values), sessions=1)
+    (episode,) = task.episodes("train", 1)
+    asked: Any = task.answering([episode], split="train")
+    request = ModelRequest(role=Role.ANSWERER, messages=(Message(role="user", content="a b a"),))
+    replies = [run_sync(asked.model.complete(request)) for _ in range(3)]
+    assert {reply.model for reply in replies} == {"frozen"}
+    assert len({reply.text for reply in replies}) == 1  # greedy
+    assert task.answering([], split="test") is asked
+    without = checked_run({"agent": {"answering": "policy"}})
+    assert TrainingTask.of(without, sessions=1).answering([episode], split="train") is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"agent": {"reader": "hf:x"}}, {"stage": [{"sessions": 1, "roles": "both"}]}]
+)
+def test_a_frozen_reader_is_refused_where_somebody_else_answers(changes: dict[str, Any]) -> None:
+    agent = {"agent": {"answering": "policy", "reader": "hf:x"}}
+    with pytest.raises(ConfigError, match=r"agent\.reader"):
+        checked_run(agent | changes)
+
+
+def test_each_call_of_the_manager_can_have_weights_of_its_own(tmp_path: Path) -> None:
+    source = _in_bf16(tmp_path)
+    lora = LoRASettings(r=2, alpha=4, targets=("q_proj",), per_role="calls")
+    model, _, adapters = load_for_training(source, source, lora=lora)
+    assert set(model.peft_config) == {"extractor", "manager", "answerer"}
+    assert (adapters[Role.EXTRACTOR], adapters[Role.MANAGER]) == ("extractor", "manager")
+    assert adapters[Role.ANSWERER] == "answerer"

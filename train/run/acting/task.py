@@ -12,7 +12,6 @@ from environments.acting.play import Player
 from environments.acting.task import ActingTask
 from environments.records import Episode
 from memagent.core.snapshot import EMPTY
-from memagent.core.trials import Trial
 from memagent.core.workspace import workspace_of
 from memagent.protocols import ChatModel
 from train.ranks import joined, shared
@@ -69,23 +68,19 @@ class ActingTrainingTask(ActingWorld):
             view = policy.bound(f"eval/{name}", sampling=greedy(policy))
             watched = WatchedPlayer(player=self.player(view), model=view)
             trial = await watched.attempt(deepcopy(task), self.agent.at(EMPTY))
+        outcome = trial.outcome
+        figures = {
+            "success": float(outcome is not None and outcome.good),
+            "reward": outcome.reward if outcome is not None else 0.0,
+            "steps": float(len(trial.steps)),
+            "words": float(workspace_of(trial).words),
+            "edits": float(len(trial.edits)),
+            "failed": float(outcome is not None and bool(outcome.detail)),
+            "rejected": float(sum(bool(edit.refused) for edit in trial.edits)),
+        }
         return EpisodeFigures(
             episode_id=name,
-            figures=acting_figures(trial),
+            figures=figures,
             memory=(workspace_of(trial).prompt,),
             replies=tuple((call.role.value, call.response.text) for call in view.calls[:REPLIES]),
         )
-
-
-def acting_figures(trial: Trial) -> dict[str, float]:
-    """Return the figures of one trial that ended."""
-    outcome = trial.outcome
-    return {
-        "success": float(outcome is not None and outcome.good),
-        "reward": outcome.reward if outcome is not None else 0.0,
-        "steps": float(len(trial.steps)),
-        "words": float(workspace_of(trial).words),
-        "edits": float(len(trial.edits)),
-        "failed": float(outcome is not None and bool(outcome.detail)),
-        "rejected": float(sum(bool(edit.refused) for edit in trial.edits)),
-    }

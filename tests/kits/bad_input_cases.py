@@ -602,8 +602,9 @@ told("an unknown file format", lambda at: read_conversation(at.file("Ana: Hello\
 
 
 def _without(at: Place, module: str) -> Place:
-    """As if a package were not installed."""
+    """As if a package were not installed, and no module had imported it before."""
     at.patch.setitem(sys.modules, module, None)
+    at.patch.delitem(sys.modules, "memagent.vectors.qdrant_index", raising=False)
     return at
 
 

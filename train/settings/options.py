@@ -13,7 +13,7 @@ from typing import Any
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
 
-MANAGER_ROLES = frozenset({Role.EXTRACTOR, Role.MANAGER})
+MANAGER_ROLES = frozenset({Role.EXTRACTOR, Role.MANAGER, Role.INDEXER})
 """Roles that speak while a session is remembered."""
 ANSWER_ROLES = frozenset({Role.PLANNER, Role.EXPLORER, Role.ANSWERER})
 """Roles that speak while a question is answered; a design may have the last one only."""

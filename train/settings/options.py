@@ -108,8 +108,8 @@ class LoGoOptions:
     roles: str = field(
         default="manager",
         metadata={
-            "help": "Who is trained: manager, answerer or both; readers trains planner and "
-            "explorer beside the answerer, all trains everybody."
+            "help": "Who is trained: manager (with extractor and indexer), answerer or both; "
+            "readers trains planner and explorer beside the answerer, all trains everybody."
         },
     )
     credit: str | dict[str, float] = field(

@@ -75,6 +75,12 @@ def perfect(links: Links, ended: Mapping[str, tuple[str, str]] | None = None) ->
                 {"summary": text, "turns": [at]} for at, text in turns if text[:7] != "Because"
             ]
             return json.dumps({"events": events})
+        if request.role is Role.PLANNER:
+            return json.dumps({"subgoals": [QUESTION]})
+        if request.role is Role.EXPLORER:
+            near = said.partition("<neighbours>")[2]
+            led = re.findall(r"^\[(\w+)\] \(this event -causes->", near, re.M)
+            return json.dumps({"action": "EXPAND", "next": led, "proven": []})
         return "{}"
 
     return FunctionModel(answer)
@@ -109,14 +115,15 @@ async def found(design: str, links: Links) -> tuple[set[str], int]:
     return {text for text in CHAIN if any(text in hit.text for hit in hits)}, calls
 
 
-async def test_a_chain_told_over_four_sessions_is_found_where_vectors_alone_miss() -> None:
+@pytest.mark.parametrize("design", ["memory_graph", "memory_graph_walk"])
+async def test_a_chain_told_over_four_sessions_is_found_where_vectors_miss(design: str) -> None:
     links = dict(zip(CHAIN[1:], CHAIN, strict=False))
     flat, fewer = await found("memory_r2", links)
-    joined, more = await found("memory_graph", links)
+    joined, more = await found(design, links)
     assert CHAIN[-1] not in flat and len(flat) < len(CHAIN)
     assert joined == set(CHAIN)
     assert fewer < more
-    unrelated, _ = await found("memory_graph", {})
+    unrelated, _ = await found(design, {})
     assert CHAIN[-1] not in unrelated, "the control: without relations the graph finds no more"
 
 

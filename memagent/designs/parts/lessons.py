@@ -163,9 +163,11 @@ def no_worse(
     score: Callable[[Memory, str], Awaitable[float]],
     *,
     evaluation: Iterable[str],
+    ties: bool = True,
 ) -> Callable[[Memory, Memory], Awaitable[bool]]:
     """Return an `accept` that compares held-out tasks without and with a lesson.
 
+    A lesson that changes no score is kept when `ties` is set.
     Raises `InputError` when a held-out task belongs to the evaluation.
     """
     if leaked := set(tasks) & set(evaluation):
@@ -175,7 +177,7 @@ def no_worse(
         without, with_lesson = [
             sum([await score(memory, task) for task in tasks]) for memory in (before, after)
         ]
-        return with_lesson >= without
+        return with_lesson > without or (ties and with_lesson == without)
 
     return accept
 

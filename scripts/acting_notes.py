@@ -14,7 +14,7 @@ from typing import Final
 
 from memagent.core.exchange import ModelRequest
 from memagent.core.records import MemoryItem
-from memagent.core.trials import FAILED, SUCCEEDED, Trial
+from memagent.core.trials import FAILED, SUCCEEDED
 from memagent.designs.base import load_prompt
 
 STATEMENT: Final = re.compile(r"\w+ has number \d+|\w+ \w+ (?:lights up|stays dark)")
@@ -30,16 +30,11 @@ def noted(request: ModelRequest) -> str:
 
 
 def workspace_note(prompt: str) -> str:
-    """Keep the statements of two forms, and fold all but the last segment.
-
-    A stage is over when the last step brought such a statement.
-    """
+    """Keep the statements of two forms, and fold all but the last segment."""
     shown = prompt.split("<steps>")[1]
     places = [int(place) for place in re.findall(r"^\((\d+)\)", shown, re.MULTILINE)]
     text = "; ".join(dict.fromkeys(STATEMENT.findall(shown))) or "nothing yet"
-    over = bool(STATEMENT.search(shown.rsplit("\n(", 1)[-1]))
-    parts = {"state": text, "known": text, "surprised": over}
-    return json.dumps({"folds": places[:-1], "text": text, **parts})
+    return json.dumps({"folds": places[:-1], "text": text})
 
 
 def attempts_in(prompt: str) -> list[str]:
@@ -94,29 +89,14 @@ def mistaken(prompt: str) -> str:
     return json.dumps({"notes": notes})
 
 
-def sorted_into_kinds(prompt: str) -> str:
-    """Keep each told attempt as an episode."""
-    turns = re.findall(r"\[([^\]]+)\] [^\n]*?((?:worked|failed): .+)", prompt)
-    facts = [{"text": text, "kind": "episodic", "source": turn} for turn, text in turns]
-    return json.dumps({"facts": facts})
-
-
 _WRITERS: Final = {
     load_prompt(name).digest: write
     for name, write in (
         ("reflect", reflected),
         ("refine", refined),
         ("note_mistakes", mistaken),
-        ("sort_kinds", sorted_into_kinds),
     )
 }
-
-
-def attempt_of(trial: Trial) -> str:
-    """Return the line of a trial that ended, for a design that learns by listening."""
-    good = trial.outcome is not None and trial.outcome.good
-    word = "worked" if good else "failed"
-    return attempt(trial.task, [step.action for step in trial.steps], word)
 
 
 def as_cases(items: Sequence[MemoryItem]) -> list[MemoryItem]:

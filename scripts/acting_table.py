@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Final
 
-from acting_notes import as_cases, attempt_of, noted
+from acting_notes import as_cases, noted
 from pages import write_part
 
 from environments.acting.play import OraclePlayer, Player, RandomPlayer, play_task
@@ -40,18 +40,9 @@ from memagent.testing import FunctionModel
 
 STREAMS: Final = ("procedures", "tiny_house", "tiny_shop", "schedule")
 LONG: Final = ("execution_horizon", "topic_switch", "hidden_rule")
-LEARNING: Final = ("exp_rag", "re_mem", "mem_rl", "ace", "mistake_notebook", "aoi",
-                   "mem_alpha", "semantic_cache", "case_bank")  # fmt: skip
-WORKING: Final = (
-    "mem1",
-    "iter_research",
-    "delethink",
-    "memo",
-    "hi_agent",
-    "mem_act",
-    "rafa",
-)
-TIDIED: Final = ("aoi", "ace", "mem_alpha")
+LEARNING: Final = ("exp_rag", "re_mem", "mem_rl", "ace", "mistake_notebook", "case_bank")
+WORKING: Final = ("mem1", "delethink", "memo", "mem_act")
+TIDIED: Final = ("ace",)
 PLAIN: Final = ("oracle", "random", "no memory", "full history")
 COLUMNS: Final = ("success", "reward", "steps", "words", "tokens", "memories", "size", "rise")
 _PIECES: Final = WordPiece((TABLE_FOLDER / "vocab.txt").read_text("utf-8").split("\n"))
@@ -116,10 +107,6 @@ async def played(name: str, arm: str, *, seed: int, count: int) -> dict[str, flo
         ) as agent:
             for task in stream:
                 trials.append(await play_task(task, player, agent=agent, k=k))
-                if arm == "mem_alpha":
-                    said = attempt_of(trials[-1])
-                    turn_id = f"t{len(trials)}:0"
-                    await agent.remember([{"id": turn_id, "name": "agent", "content": said}])
                 if arm in TIDIED and len(trials) % 20 == 0:
                     await agent.tidy()
             kept = await agent.memory.get_all(limit=None)

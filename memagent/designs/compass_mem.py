@@ -22,10 +22,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from memagent.designs.parts.event_indexer import EventIndexer, RuleIndexer
+from memagent.designs.parts.event_indexer import EventIndexer
 from memagent.designs.parts.graph_walk import GraphExpansionRetriever, GraphWalkRetriever
 from memagent.designs.parts.model_answerer import ModelAnswerer
 from memagent.designs.parts.retrieval import VersionedRetriever
+from memagent.designs.parts.rules.indexer import RuleIndexer
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
 DESIGN: Final = replace(

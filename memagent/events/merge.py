@@ -208,6 +208,7 @@ async def merge_events(
         (edge.source, edge.target, edge.key): edge
         for event_id in gone
         for _, edge, _ in graph.edges_of(event_id)
+        if (edge.source, edge.target, edge.key) not in proposal.removed_edges
     }
     changed = {groups.root(event_id) for event_id in (*events, *gone)}
     others = [node for node in added if node.kind is not NodeKind.EVENT]

@@ -13,7 +13,7 @@ from typing import Any
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
 
-MANAGER_ROLES = frozenset({Role.EXTRACTOR, Role.MANAGER})
+MANAGER_ROLES = frozenset({Role.EXTRACTOR, Role.MANAGER, Role.INDEXER})
 """Roles that speak while a session is remembered."""
 ANSWER_ROLES = frozenset({Role.PLANNER, Role.EXPLORER, Role.ANSWERER})
 """Roles that speak while a question is answered; a design may have the last one only."""
@@ -110,9 +110,9 @@ class LoGoOptions:
     roles: str = field(
         default="manager",
         metadata={
-            "help": "Who is trained: manager, answerer or both; extractor or decider trains "
-            "one of the manager's two calls alone; readers trains planner and explorer beside "
-            "the answerer, all trains everybody."
+            "help": "Who is trained: manager (with extractor and indexer), answerer or both; "
+            "extractor or decider trains one of the manager's two calls alone; readers trains "
+            "planner and explorer beside the answerer, all trains everybody."
         },
     )
     credit: str | dict[str, float] = field(

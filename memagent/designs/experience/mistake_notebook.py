@@ -1,10 +1,10 @@
 """Mistake Notebook (arXiv 2512.11485): notes per subject, written from failed batches.
 
 Claim: an agent improves without training when a batch of failures becomes one note for
-each subject, and a note stays only if a held-out batch does not get worse with it.
+each subject, and a note stays only if a held-out batch gets better with it.
 Changed: the batch is read from the journal (failed trials since the last note), so a
-crash or a fork loses none; the gate is `report(..., accept=no_worse(...))`, which tries
-the note on a fork and refuses held-out tasks that the evaluation uses.
+crash or a fork loses none; the gate is `report(..., accept=no_worse(..., ties=False))`,
+which tries the note on a fork and refuses held-out tasks that the evaluation uses.
 
     Agent(design="mistake_notebook", model=...)
 """

@@ -12,23 +12,12 @@ Edges that tie a session's new events to people, names, items and the time line.
 
 Shared by both indexers. Nothing here asks a model; entity nodes that exist already are
 left as they are.
-
-An indexer that needs no model: a session's turns become events word for word.
-
-Informative turns that follow each other and share content words form one event (at most
-four turns). The event holds the words that were said, with the speakers as its people
-and the time its words tell, resolved against the date. MENTIONS lead to people and
-names, BEFORE follows resolved times, ELABORATES leads to the event before when both
-speak of the same thing, PART_OF leads from the items made of its turns. The surprise:
-events told twice are merged only when their words nearly agree, so events that are only
-alike stay apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from memagent.core.exchange import JsonSchema, Role
@@ -39,9 +28,8 @@ from memagent.core.records import (
     NodeKind,
     Relation,
     Session,
-    Trust,
-    Turn,
     content_id,
+    lowest_trust,
 )
 from memagent.core.snapshot import Commit, GraphDelta
 from memagent.designs.base import (
@@ -67,7 +55,6 @@ from memagent.designs.parts.lines import (
     object_schema,
     turn_line,
 )
-from memagent.designs.parts.rules.statements import content, informative, terms_of, time_told
 from memagent.events.merge import (
     EventJudge,
     Judgement,
@@ -77,10 +64,12 @@ from memagent.events.merge import (
     merge_events,
     near_pairs,
     open_events,
+    story_key,
 )
 from memagent.memory.bank import MemoryBank
 from memagent.memory.event_vectors import text_vectors
 from memagent.protocols import Vector
+from memagent.replies.entries import extract_json, ids_at, index_of
 from memagent.replies.events import (
     MODEL_RELATIONS,
     EventDraft,
@@ -89,6 +78,7 @@ from memagent.replies.events import (
     parse_pairs,
     parse_relations,
 )
+from memagent.state.adjacency import GraphState
 from memagent.state.effects import entity_id, names_in
 from memagent.state.fold import BankState, folded
 from memagent.timex.resolve import resolve_time
@@ -204,99 +194,6 @@ def _edge(source: str, target: str, relation: Relation, turns: Sequence[str]) ->
     )
 
 
-_MAX_SUMMARY_CHARS = 1_200
-
-
-@dataclass(frozen=True, kw_only=True)
-class RuleIndexer:
-    """Turns a session into events and edges, merged into the graph. Asks no model."""
-
-    max_turns: int = 4
-    merge: MergeSettings = MergeSettings(same_cosine=0.95)
-
-    async def __call__(
-        self,
-        commits: Sequence[Commit],  # noqa: ARG002 - interface
-        ctx: SlotContext,
-        /,
-    ) -> GraphDelta:
-        """Return the session's additions; none when no turn says anything."""
-        session = ctx.session
-        if session is None:
-            return GraphDelta()
-        groups = _turn_groups(session, max_turns=self.max_turns)
-        events = [_event(session, group, order) for order, group in enumerate(groups)]
-        linked = await link_events(ctx.bank, events)
-        edges = (*linked.delta.edges, *_elaborations(session, groups, events))
-        proposal = linked.delta.model_copy(update={"edges": edges, "session_id": session.id})
-        return await merge_events(
-            linked.state.graph, proposal, vectors=linked.vectors, settings=self.merge
-        )
-
-
-def _turn_groups(session: Session, *, max_turns: int) -> list[list[Turn]]:
-    """Group neighbouring informative turns on one topic, in order.
-
-    Small talk ends a group and belongs to none.
-    """
-    groups: list[list[Turn]] = []
-    running = False
-    for turn in session.turns:
-        trusted = not turn.recalled and turn.trust.rank <= Trust.ASSISTANT.rank
-        if not trusted or not informative(turn.said, names=session.speakers):
-            running = False
-        elif running and len(groups[-1]) < max_turns and _related(session, groups[-1], [turn]):
-            groups[-1].append(turn)
-        else:
-            groups.append([turn])
-            running = True
-    return groups
-
-
-def _related(session: Session, first: Sequence[Turn], second: Sequence[Turn]) -> bool:
-    """Say whether two runs of turns share a content word that is no speaker's name."""
-    names = terms_of(session.speakers)
-    words, others = (
-        set[str]().union(*(content(turn.said, but=names) for turn in turns))
-        for turns in (first, second)
-    )
-    return bool(words & others)
-
-
-def _event(session: Session, turns: Sequence[Turn], order: int) -> Event:
-    times = (time_told(turn.said, session.date_of(turn)) for turn in turns)
-    valid = next((span for span in times if span is not None), None)
-    summary = "\n".join(f"{turn.speaker}: {turn.said.strip()}" for turn in turns)
-    return Event(
-        id=content_id("evt", *(turn.id for turn in turns)),
-        summary=summary[:_MAX_SUMMARY_CHARS],
-        people=tuple(dict.fromkeys(turn.speaker for turn in turns)),
-        source_turn_ids=tuple(turn.id for turn in turns),
-        time_text=valid.text if valid else None,
-        valid=valid,
-        said_at=session.date_of(turns[0]),
-        session_id=session.id,
-        order=order,
-    )
-
-
-def _elaborations(
-    session: Session, groups: Sequence[Sequence[Turn]], events: Sequence[Event]
-) -> list[EventEdge]:
-    return [
-        EventEdge(
-            source=later.id,
-            target=earlier.id,
-            relation=Relation.ELABORATES,
-            evidence_turn_ids=(*earlier.source_turn_ids, *later.source_turn_ids),
-        )
-        for (first, second), (earlier, later) in zip(
-            pairwise(groups), pairwise(events), strict=True
-        )
-        if _related(session, first, second)
-    ]
-
-
 EVENTS_SCHEMA: Final[JsonSchema] = list_schema(
     "events",
     object_schema({"summary": TEXT, "people": TEXTS, "turns": TEXTS, "when": TEXT_OR_NULL}),
@@ -317,8 +214,12 @@ RELATIONS_SCHEMA: Final[JsonSchema] = list_schema(
         }
     ),
 )
-
-
+SESSION_RELATIONS_SCHEMA: Final[JsonSchema] = object_schema(
+    {
+        **RELATIONS_SCHEMA["properties"],
+        "ended": {"type": "array", "items": object_schema({"relation": INTEGER, "turns": TEXTS})},
+    }
+)
 PAIRS_SCHEMA: Final[JsonSchema] = list_schema(
     "pairs",
     object_schema(
@@ -329,6 +230,8 @@ PAIRS_SCHEMA: Final[JsonSchema] = list_schema(
         }
     ),
 )
+EdgeKey = tuple[str, str, str]
+"""(source, target, key) of an edge."""
 NearPair = tuple[Event, Event, float]
 """(earlier event, later event, cosine)."""
 
@@ -416,11 +319,19 @@ class EventIndexer:
     """Settles whether near events are one; without it the cosine decides."""
     merge: MergeSettings = MergeSettings()
     retry: bool = True
+    earlier: int = 0
+    """Events of earlier sessions, nearest to what a turn of this one says, that are related
+    to the new ones. The model names those of their relations that no longer hold.
+    """
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
         """The prompts of the two calls and of the judge."""
-        return (load_prompt("segment"), load_prompt("relate_events"), *prompts_of(self.judge))
+        return (load_prompt("segment"), self._relating, *prompts_of(self.judge))
+
+    @property
+    def _relating(self) -> Prompt:
+        return load_prompt("relate_sessions" if self.earlier else "relate_events")
 
     async def __call__(
         self,
@@ -433,12 +344,13 @@ class EventIndexer:
         if session is None:
             return GraphDelta()
         events, rejected = await self._segment(session, ctx)
-        edges: list[EventEdge] = []
-        if len(events) > 1:
-            edges, bad_edges = await self._relate(session, events, ctx)
-            rejected += bad_edges
         linked = await link_events(ctx.bank, events)
         graph = linked.state.graph
+        near = await _nearest(session, linked, ctx.bank, self.earlier)
+        edges, ended = list[EventEdge](), list[EdgeKey]()
+        if len(events) + len(near) > 1:
+            edges, ended, bad_edges = await self._relate(session, events, near, graph, ctx)
+            rejected += bad_edges
         judge: EventJudge | None = None
         if self.judge is not None:
             pairs = near_pairs(graph, events, vectors=linked.vectors, settings=self.merge)
@@ -447,6 +359,7 @@ class EventIndexer:
         proposal = linked.delta.model_copy(
             update={
                 "edges": (*edges, *linked.delta.edges),
+                "removed_edges": tuple(ended),
                 "session_id": session.id,
                 "rejected": tuple(
                     f"{entry.detail}: {entry.raw}" if entry.raw else entry.detail
@@ -483,28 +396,97 @@ class EventIndexer:
         return list(events.values()), [*reply.parsed.rejected, *rejected]
 
     async def _relate(
-        self, session: Session, events: Sequence[Event], ctx: SlotContext
-    ) -> tuple[list[EventEdge], list[Rejected]]:
+        self,
+        session: Session,
+        events: Sequence[Event],
+        near: Sequence[Event],
+        graph: GraphState,
+        ctx: SlotContext,
+    ) -> tuple[list[EventEdge], list[EdgeKey], list[Rejected]]:
+        """Return new relations, the keys of ended ones, and what was refused."""
+        shown = (*events, *near)
+        places = {event.id: place for place, event in enumerate(shown)}
+        known = [
+            edge
+            for event in near
+            for _, edge, leaving in graph.edges_of(event.id)
+            if leaving and edge.target in places and edge.relation in MODEL_RELATIONS
+        ]
+        lines = [_event_line(place, event) for place, event in enumerate(shown)]
+        stated = (
+            f"{place}. {places[edge.source]} -{quoted(edge.key)}-> {places[edge.target]}"
+            for place, edge in enumerate(known)
+        )
+        values = {
+            "date": date_text(session.at),
+            "dialogue": _dialogue(session),
+            "events": fence("events", lines[: len(events)]),
+        }
+        if self.earlier:
+            values["earlier"] = fence("earlier", lines[len(events) :])
+            values["relations"] = fence("relations", stated)
         reply = await ask_for_json(
             ctx,
             JsonCall(
                 role=Role.INDEXER,
-                prompt=load_prompt("relate_events"),
-                schema=RELATIONS_SCHEMA,
-                parse=lambda text: parse_relations(text, events=len(events)),
+                prompt=self._relating,
+                schema=SESSION_RELATIONS_SCHEMA if self.earlier else RELATIONS_SCHEMA,
+                parse=lambda text: parse_relations(text, events=len(shown)),
             ),
-            {
-                "date": date_text(session.at),
-                "dialogue": _dialogue(session),
-                "events": fence(
-                    "events", (_event_line(i, event) for i, event in enumerate(events))
-                ),
-            },
+            values,
             ordinal=2,
             retry=self.retry,
         )
-        edges = [_event_indexer_edge(draft, events, session) for draft in reply.parsed.values]
-        return edges, list(reply.parsed.rejected)
+        edges = [_event_indexer_edge(draft, shown, session) for draft in reply.parsed.values]
+        ended, refused = _ended(reply.responses[-1].text, known, session, ctx.bank.state)
+        return edges, ended, [*reply.parsed.rejected, *refused]
+
+
+async def _nearest(
+    session: Session, linked: LinkedEvents, bank: MemoryBank, most: int
+) -> list[Event]:
+    """Return the open events of the graph nearest to a turn of the session, as told.
+
+    A cause that a turn names need not share a word with what it brought about.
+    """
+    new = {event.id for event in linked.delta.nodes}
+    earlier = [event for event in open_events(linked.state.graph) if event.id not in new]
+    if not most or not earlier:
+        return []
+    turns = (await text_vectors(bank, [turn.said for turn in session.turns])).values()
+    cosines: dict[str, float] = {}
+    for event in earlier:
+        own = linked.vectors.get(event.summary)
+        near = [float(row @ own) for row in turns] if own is not None else []
+        cosines[event.id] = round(max(near, default=-1.0), 6)
+    best = sorted(earlier, key=lambda event: (-cosines[event.id], event.id))[:most]
+    return sorted(best, key=story_key)
+
+
+def _ended(
+    text: str, known: Sequence[EventEdge], session: Session, state: BankState
+) -> tuple[list[EdgeKey], list[Rejected]]:
+    """Return the shown relations that a reply ends on a turn of the session.
+
+    The turn must be trusted as far as those that the relation rests on.
+    """
+    value = extract_json(text).value
+    listed = value.get("ended") if isinstance(value, dict) else None
+    ended: dict[EdgeKey, None] = {}
+    refused: list[Rejected] = []
+    for entry in listed if isinstance(listed, list) else []:
+        place = index_of(entry.get("relation")) if isinstance(entry, dict) else None
+        turns = _turns_of(ids_at(entry, ("turns",)), session) if isinstance(entry, dict) else ()
+        edge = known[place] if place is not None and 0 <= place < len(known) else None
+        said = lowest_trust(turn.trust for turn in session.turns if turn.id in turns)
+        if edge and turns and said.rank <= state.trust_of(edge.evidence_turn_ids).rank:
+            ended[edge.source, edge.target, edge.key] = None
+            continue
+        detail = "no shown relation is ended by a turn of the session that is trusted as far"
+        refused.append(
+            Rejected(reason=RejectReason.FOREIGN_TURN, detail=detail, raw=str(entry)[:120])
+        )
+    return list(ended), refused
 
 
 def _ground(draft: EventDraft, session: Session, order: int) -> Event | Rejected:

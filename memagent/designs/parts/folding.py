@@ -52,39 +52,6 @@ class Fold(OnePrompt):
         return Edit(at=0, folds=places, text=text, refused=refused)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageFold(OnePrompt):
-    """Asks after each step whether a stage of the task is over, and folds it if so."""
-
-    over: str
-    """The key of the reply that says so."""
-    parts: tuple[str, ...]
-    """Keys of the reply that make up the note, in order."""
-    budget: int = 400
-    """Words of the workspace above which a stage is over, whatever the model says."""
-
-    async def __call__(self, workspace: Workspace, ctx: SlotContext, /) -> Edit | None:
-        """Return the fold of everything before the last step, or None within a stage."""
-        if len(workspace.segments) < 2:
-            return None
-        everything = tuple(range(len(workspace.segments)))
-        reply = await ask_about_workspace(self.prompt, workspace, everything, ctx)
-        over = reply.get(self.over)
-        if over is not True and workspace.words <= self.budget:
-            wrong = f"{self.over} is neither true nor false"
-            return None if over is False else Edit(at=0, folds=everything[:-1], refused=wrong)
-        named = ((part, _joined(reply.get(part))) for part in self.parts)
-        text = "\n".join(f"{part}: {value}" for part, value in named if value)[:MAX_FACT_CHARS]
-        refused = "" if text else "the reply holds no text for the note"
-        return Edit(at=0, folds=everything[:-1], text=text, refused=refused)
-
-
-def _joined(value: JsonValue) -> str:
-    """Return a text, or a list of texts in one line; "" for anything else."""
-    texts = value if isinstance(value, list) else [value]
-    return "; ".join(text.strip() for text in texts if isinstance(text, str) and text.strip())
-
-
 async def ask_about_workspace(
     prompt: str, workspace: Workspace, places: tuple[int, ...], ctx: SlotContext
 ) -> dict[str, JsonValue]:

@@ -12,16 +12,11 @@ A pool of events is fused from two arms: cosine of the query with summaries and 
 and the bank's hybrid search, whose hits count for the events that rest on their turns
 (so keywords find events too). The pool is put in order by the subgoals; the first three
 topics among its best five events give up to three start events each.
-
-Start events of a walk, chosen by a model: topics first, then events of them.
-
-The pool, its order and its topics are those of `EventSeeds`. A reply that cannot be
-read, or that names nothing shown, leaves the choice to the rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final, Self
@@ -160,21 +155,6 @@ class EventSeeds:
     ) -> list[list[str]]:
         """Return start events by topic, best topic first."""
         limits = self.settings
-        ranked = await self.ranked(query, goals, visited, starts=limits.starts)
-        return [group[: limits.members] for group in ranked[: limits.topics]]
-
-    async def ranked(
-        self,
-        query: str,
-        goals: Sequence[str],
-        visited: Collection[str],
-        *,
-        starts: int | None = None,
-    ) -> list[list[str]]:
-        """Return the events of the pool by topic, best topic and best event first.
-
-        The topics are those of the best `starts` events; None for all.
-        """
         if not self.topics and self.vectors:
             labels = topics_of(np.stack([rows[0] for rows in self.vectors.values()]))
             self.topics.update(zip(self.vectors, labels, strict=True))
@@ -185,12 +165,12 @@ class EventSeeds:
                 nearness[event_id] = max(nearness[event_id], round(cosine, 6))
         order = sorted(pool, key=lambda event_id: -nearness[event_id])
         groups: dict[int | str, list[str]] = {
-            self._topic(event_id): [] for event_id in order[:starts]
+            self._topic(event_id): [] for event_id in order[: limits.starts]
         }
         for event_id in order:
             if (topic := self._topic(event_id)) in groups:
                 groups[topic].append(event_id)
-        return list(groups.values())
+        return [group[: limits.members] for group in list(groups.values())[: limits.topics]]
 
     def _topic(self, event_id: str) -> int | str:
         return self.topics.get(event_id, event_id)
@@ -207,96 +187,11 @@ class EventSeeds:
         )
 
 
-TOPICS_SCHEMA: Final[JsonSchema] = object_schema({"topics": {"type": "array", "items": INTEGER}})
-EVENTS_SCHEMA: Final[JsonSchema] = object_schema({"events": TEXTS})
-SELECTOR_PROMPTS: Final = ("select_topics", "select_events")
-_MAX_TOPICS = 8
-_MAX_SAMPLES = 4
-_MAX_EVENTS = 12
-
-
 def goal_lines(subgoals: Sequence[tuple[str, bool]]) -> list[str]:
     """Return a numbered line for each (subgoal, satisfied?)."""
     return [
         f"{i}. [{'x' if met else ' '}] {quoted(goal)}" for i, (goal, met) in enumerate(subgoals)
     ]
-
-
-@dataclass(frozen=True)
-class SelectedSeeds:
-    """The events of `seeds`, with start events that a model chooses in two calls."""
-
-    seeds: EventSeeds
-    ctx: SlotContext
-    ordinals: Iterator[int]
-    """Numbers of the planner's calls."""
-
-    @property
-    def events(self) -> Mapping[str, Event]:
-        """The events by id."""
-        return self.seeds.events
-
-    async def closeness(self, goal: str, event_ids: Sequence[str]) -> Mapping[str, float]:
-        """Return each event's cosine with a goal."""
-        return await self.seeds.closeness(goal, event_ids)
-
-    async def locate(
-        self, query: str, goals: Sequence[str], visited: Collection[str]
-    ) -> list[list[str]]:
-        """Return the chosen start events by topic, in the order of choice."""
-        groups = (await self.seeds.ranked(query, goals, visited))[:_MAX_TOPICS]
-        if not groups:
-            return []
-        limits = self.seeds.settings
-        shared = {
-            "question": fence("question", [quoted(query)]),
-            "subgoals": fence("subgoals", goal_lines([(goal, False) for goal in goals])),
-        }
-        topics = await self._ask(
-            "topics", TOPICS_SCHEMA, fence("topics", self._topics(groups)), shared
-        )
-        numbers = [int(name) for name in topics if name.isdecimal() and int(name) < len(groups)]
-        kept = [groups[number] for number in numbers[: limits.topics]] or groups[: limits.topics]
-        lines = [self._line(event_id) for group in kept for event_id in group[:_MAX_EVENTS]]
-        named = await self._ask("events", EVENTS_SCHEMA, fence("events", lines), shared)
-        chosen = [[event_id for event_id in named if event_id in group] for group in kept]
-        return [
-            (own or group if not any(chosen) else own)[: limits.members]
-            for own, group in zip(chosen, kept, strict=True)
-            if own or not any(chosen)
-        ]
-
-    async def _ask(
-        self, key: str, schema: JsonSchema, shown: str, shared: Mapping[str, str]
-    ) -> list[str]:
-        """Return the entries of the reply as texts, each once."""
-        response = await ask_about(
-            self.seeds.question,
-            self.ctx,
-            Role.PLANNER,
-            f"select_{key}",
-            schema,
-            next(self.ordinals),
-            **shared,
-            **{key: shown},
-        )
-        value = extract_json(response.text).value
-        listed = value.get(key) if isinstance(value, dict) else value
-        entries = listed if isinstance(listed, list) else []
-        return list(dict.fromkeys(str(entry).strip().strip("[]") for entry in entries))
-
-    def _topics(self, groups: Sequence[Sequence[str]]) -> list[str]:
-        return [
-            line
-            for number, group in enumerate(groups)
-            for line in (
-                f"Topic {number}:",
-                *(f"  {self._line(event_id)}" for event_id in group[:_MAX_SAMPLES]),
-            )
-        ]
-
-    def _line(self, event_id: str) -> str:
-        return hit_line(Hit(id=event_id, score=0.0, event=self.events[event_id]))
 
 
 PLAN_SCHEMA: Final[JsonSchema] = object_schema({"subgoals": TEXTS})
@@ -319,8 +214,6 @@ class GraphWalkRetriever:
 
     settings: WalkSettings = WalkSettings()
     seeds: SeedSettings = SeedSettings()
-    select: bool = False
-    """Whether a model chooses the start events, in two calls a round: topics, then events."""
     fill: int = 10
     """Hits of the ordinary search after the kept events; the question's k bounds both
     together.
@@ -328,9 +221,8 @@ class GraphWalkRetriever:
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
-        """The prompts of planner, explorer and refinement, and of the choice of starts."""
-        names = ("plan", "explore", "missing", *(SELECTOR_PROMPTS if self.select else ()))
-        return tuple(map(load_prompt, names))
+        """The prompts of planner, explorer and refinement."""
+        return tuple(map(load_prompt, ("plan", "explore", "missing")))
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
         """Return the kept events in the order visited, then search hits.
@@ -379,7 +271,7 @@ class GraphWalkRetriever:
             question.text,
             ctx.bank.state.graph,
             parse_plan(plan.text) or [question.text],
-            terrain=SelectedSeeds(seeds, ctx, planned) if self.select else seeds,
+            terrain=seeds,
             guide=Guide(explore=explore, refine=refine),
             settings=self.settings,
         )

@@ -3,20 +3,15 @@
 A case or a note keeps its outcome as a tag, never in its text, so no search reads what
 a trial earned. All rest on the turns of the trial and have the lowest trust of these.
 
-Parts of designs that serve an answer which was given before, while its evidence stands.
-
 A learned scorer of cases: which words of a case go with which words of a task.
-
-A keeper of layers: each kind of memory has a cap, and what is over it moves on or goes.
 
 Parts of a design that keeps a dated log: all of it is shown, and a reflector condenses it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 from zlib import crc32
@@ -24,27 +19,22 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from memagent.core.answers import Answer, Citation, Hit, Question
+from memagent.core.answers import Hit, Question
 from memagent.core.errors import InputError
 from memagent.core.exchange import Role
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Rejected, Update
 from memagent.core.records import Fact, ItemStats, MemoryItem
 from memagent.core.trials import FAILED, SUCCEEDED, Trial
 from memagent.designs.base import (
-    Answerer,
     Lesson,
     OnePrompt,
-    Prompt,
-    Retriever,
     SlotContext,
     fence,
     load_prompt,
-    prompts_of,
     quoted,
 )
 from memagent.designs.parts.lines import TEXT, JsonCall, ask_for_json, hit_line, list_schema
 from memagent.designs.parts.retrieval import query_for
-from memagent.memory.event_vectors import query_vectors
 from memagent.memory.facade import Memory
 from memagent.replies.entries import MAX_FACT_CHARS, extract_json, ids_at, string_at
 from memagent.replies.ops import NoteDraft, parse_notes, parse_ops
@@ -173,9 +163,11 @@ def no_worse(
     score: Callable[[Memory, str], Awaitable[float]],
     *,
     evaluation: Iterable[str],
+    ties: bool = True,
 ) -> Callable[[Memory, Memory], Awaitable[bool]]:
     """Return an `accept` that compares held-out tasks without and with a lesson.
 
+    A lesson that changes no score is kept when `ties` is set.
     Raises `InputError` when a held-out task belongs to the evaluation.
     """
     if leaked := set(tasks) & set(evaluation):
@@ -185,79 +177,9 @@ def no_worse(
         without, with_lesson = [
             sum([await score(memory, task) for task in tasks]) for memory in (before, after)
         ]
-        return with_lesson >= without
+        return with_lesson > without or (ties and with_lesson == without)
 
     return accept
-
-
-KIND: Final = "cached"
-
-
-async def keep_answer(trial: Trial, ctx: SlotContext, /) -> Lesson:  # noqa: ARG001 - interface
-    """Return an ADD of the answer to a question that was reported as good."""
-    if trial.outcome is None or not trial.outcome.good or not trial.steps or not trial.credit:
-        return Lesson()
-    text = f"{trial.task}\n{trial.steps[-1].action}"[:1_900]
-    return Lesson(ops=(Add(fact=Fact(text=text, kind=KIND, source_turn_ids=trial.turn_ids)),))
-
-
-@dataclass(frozen=True, kw_only=True)
-class CachedRetriever:
-    """Finds the entry for the same question in other words; else what `inner` finds."""
-
-    inner: Retriever
-    least_cosine: float = 0.95
-
-    async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
-        """Return the one entry, or the inner retriever's hits without entries."""
-        entries = [item for item in active_of(ctx, KIND) if is_served(item, ctx)]
-        asked = [item.text.split("\n")[0] for item in entries]
-        vectors = await query_vectors(ctx.bank, [question.text, *asked] if asked else [])
-        own = vectors.get(question.text)
-        near = [float(vectors[text] @ own) for text in asked] if own is not None else []
-        best = max(range(len(near)), key=near.__getitem__, default=None)
-        if best is not None and near[best] >= self.least_cosine:
-            ctx.trail.notes.append("answered before; served from the cache")
-            return [Hit(id=entries[best].id, score=near[best], item=entries[best])]
-        return [hit for hit in await self.inner(question, ctx) if not _is_entry(hit)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CachedAnswerer:
-    """Answers with the entry that was found; else asks `inner`."""
-
-    inner: Answerer
-
-    @property
-    def prompts(self) -> tuple[Prompt, ...]:
-        """The prompts of the inner answerer."""
-        return prompts_of(self.inner)
-
-    async def __call__(
-        self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
-    ) -> Answer:
-        """Return the entry's answer, which cites the entry, or the inner answerer's."""
-        if not hits or not _is_entry(hits[0]):
-            return await self.inner(question, hits, ctx)
-        text = hits[0].text.split("\n", 1)[1]
-        return Answer(text=text, citations=(Citation(hit_id=hits[0].id, quote=text),))
-
-
-def is_served(item: MemoryItem, ctx: SlotContext) -> bool:
-    """Tell whether an entry is worth serving and its evidence stands as it was."""
-    state = ctx.bank.state
-    trial = state.trials.get(item.source_turn_ids[0].rsplit(":", 1)[0])
-    if trial is None or state.stats.get(item.id, ItemStats()).q_value < 0:
-        return False
-    now = [state.items.get(credit.id) for credit in trial.credit]
-    return all(
-        each is not None and each.active and each.version == credit.version
-        for each, credit in zip(now, trial.credit, strict=True)
-    )
-
-
-def _is_entry(hit: Hit) -> bool:
-    return hit.item is not None and hit.item.kind == KIND
 
 
 WIDTH: Final = 4_096
@@ -295,51 +217,6 @@ def _features(task: str, case: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[
     hashed = [crc32(f"{a}\x1f{b}".encode()) % WIDTH for a, b in pairs]
     places, counts = np.unique(np.array(hashed, dtype=np.int64), return_counts=True)
     return places, counts.astype(np.float64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Layers:
-    """Keeps each kind within its cap, in the order in which the caps are named.
-
-    What is worth least, then used least, then oldest, moves to the kind that `below`
-    names, where it may push others on; without one it is deleted.
-    """
-
-    caps: Mapping[str, int]
-    below: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    async def __call__(self, budget: int | None, ctx: SlotContext, /) -> Sequence[MemoryOp]:
-        """Return the ops, one an item; a budget cuts every cap to its share of it."""
-        kinds: dict[str, list[MemoryItem]] = defaultdict(list)
-        for item in ctx.bank.state.active():
-            kinds[item.kind].append(item)
-        ends: dict[str, str | None] = {}
-        for kind, cap in self._shares(budget).items():
-            items = sorted(kinds[kind], key=lambda item: _worth(item, ctx))
-            for item in items[: max(len(items) - cap, 0)]:
-                ends[item.id] = self.below.get(kind)
-                if (lower := ends[item.id]) is not None:
-                    kinds[lower].append(item)
-        state = ctx.bank.state.items
-        return [_op(state[item_id], kind) for item_id, kind in ends.items()]
-
-    def _shares(self, budget: int | None) -> Mapping[str, int]:
-        total = sum(self.caps.values())
-        if budget is None or budget >= total:
-            return self.caps
-        return {kind: budget * cap // total for kind, cap in self.caps.items()}
-
-
-def _op(item: MemoryItem, kind: str | None) -> MemoryOp:
-    if kind is None:
-        return Delete(id=item.id, version=item.version, reason="over the cap of its kind")
-    return Update(id=item.id, text=item.text, kind=kind, source_turn_ids=item.source_turn_ids)
-
-
-def _worth(item: MemoryItem, ctx: SlotContext) -> tuple[float, int, float, str]:
-    stats = ctx.bank.state.stats.get(item.id, ItemStats())
-    said = item.said_at.timestamp() if item.said_at else 0.0
-    return stats.q_value, stats.uses, said, item.id
 
 
 async def keep_helpful(budget: int | None, ctx: SlotContext, /) -> Sequence[MemoryOp]:  # noqa: ARG001 - interface

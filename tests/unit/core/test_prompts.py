@@ -39,6 +39,10 @@ SHIPPED = {
     "merge_events": (Role.INDEXER, {"pairs"}),
     "segment": (Role.INDEXER, {"date", "speakers", "dialogue"}),
     "relate_events": (Role.INDEXER, {"date", "events", "dialogue"}),
+    "relate_sessions": (
+        Role.INDEXER,
+        {"date", "events", "dialogue", "earlier", "relations"},
+    ),
     "plan": (Role.PLANNER, {"asked", "question"}),
     "observe": (Role.EXTRACTOR, {"date", "speakers", "earlier", "dialogue"}),
     "condense": (Role.MANAGER, {"log"}),
@@ -47,8 +51,6 @@ SHIPPED = {
     "note_mistakes": (Role.MANAGER, {"trials", "memories"}),
     "distil": (Role.ANSWERER, {"memories", "asked", "question"}),
     "missing": (Role.PLANNER, {"question", "subgoals", "kept"}),
-    "select_topics": (Role.PLANNER, {"question", "subgoals", "topics"}),
-    "select_events": (Role.PLANNER, {"question", "subgoals", "events"}),
     "explore": (Role.EXPLORER, {"turns", "neighbours", "subgoals", "kept", "event", "question"}),
 }
 FOLDER = files("memagent.designs") / "prompts"

@@ -31,12 +31,13 @@ from memagent.core.records import (
 )
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.base import SlotContext
-from memagent.designs.parts.event_indexer import EventIndexer, RuleIndexer
+from memagent.designs.parts.event_indexer import EventIndexer
 from memagent.designs.parts.graph_walk import (
     GraphExpansionRetriever,
     GraphWalkRetriever,
     SeedSettings,
 )
+from memagent.designs.parts.rules.indexer import RuleIndexer
 from memagent.embed.static import HashEmbedder
 from memagent.events.merge import event_texts, merge_events
 from memagent.events.walk import Walk, WalkSettings
@@ -426,36 +427,6 @@ async def test_6_the_missing_part_is_asked_for_when_the_visits_are_spent() -> No
     assert len(walk.response_ids) == 1 + len(walk.steps) + 1
     unread = await dense_walk("")
     assert unread.queries[1:] == ("who paid for it",) and ids(unread) == ["evt_e1"]
-
-
-async def test_6_a_model_chooses_topics_and_then_events_to_start_from() -> None:
-    asked: list[str] = []
-
-    def choosing(pick: Any) -> FunctionModel:
-        def answer(request: ModelRequest) -> str:
-            said = request.messages[-1].content
-            if request.role is Role.EXPLORER:
-                return '{"action": "ANSWER", "next": [], "proven": [0]}'
-            if "<topics>" in said:
-                asked.append("topics")
-                return json.dumps(pick)
-            if "<events>" in said:
-                asked.append("events")
-                return '{"events": ["evt_r2", "nobody"]}'
-            return '{"subgoals": ["Bo won a race"]}'
-
-        return FunctionModel(answer)
-
-    bank = await two_components()
-    retriever = GraphWalkRetriever(select=True, settings=WalkSettings(rounds=1, paths=1))
-    for pick in ({"topics": [0, 1, 77]}, {"topics": "all"}):
-        walk = await retriever.walk(
-            Question(text="What became of Bo?"), context(bank, choosing(pick))
-        )
-        assert walk.steps[0].event_id == "evt_r2"
-    assert asked == ["topics", "events"] * 2
-    names = [prompt.name for prompt in retriever.prompts]
-    assert names == ["plan", "explore", "missing", "select_topics", "select_events"]
 
 
 # -- 7: stopping early -----------------------------------------------------------------

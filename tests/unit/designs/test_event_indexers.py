@@ -23,9 +23,9 @@ from memagent.designs.parts.event_indexer import (
     EVENTS_SCHEMA,
     RELATIONS_SCHEMA,
     EventIndexer,
-    RuleIndexer,
 )
 from memagent.designs.parts.graph_walk import GraphWalkRetriever, parse_move, parse_plan
+from memagent.designs.parts.rules.indexer import RuleIndexer
 from memagent.embed.static import HashEmbedder
 from memagent.events.stats import topics_of
 from memagent.events.visibility import expand

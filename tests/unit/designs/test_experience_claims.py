@@ -24,7 +24,7 @@ from memagent.memory.facade import Memory
 from memagent.plugins import load
 from memagent.testing import FunctionModel
 
-LEARNING = ("ace", "aoi", "case_bank", "exp_rag", "mem_rl", "mistake_notebook", "re_mem")
+LEARNING = ("ace", "case_bank", "exp_rag", "mem_rl", "mistake_notebook", "re_mem")
 CASES = [f"open the steel cabinet of room {n}\ntake the iron key {n}" for n in range(5)]
 CASES.append("open the cabinet\ntake the brass key")
 

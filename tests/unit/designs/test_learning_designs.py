@@ -403,6 +403,15 @@ async def test_a_note_from_failures_is_kept_only_if_held_out_tasks_get_no_worse(
     assert await score() == 0.0, "the control: without the gate the poison is taken"
 
 
+@pytest.mark.parametrize("ties", [True, False])
+async def test_a_note_that_changes_no_score_is_kept_only_where_ties_are(ties: bool) -> None:
+    agent = agent_with(mistake_notebook.DESIGN, noting("Units are written in small letters."))
+    accept = no_worse(HELD_OUT, solved, evaluation=EVALUATED, ties=ties)
+    for number in range(3):
+        await agent.report(await agent.recall(f"convert {number} mm to m"), 0.0, accept=accept)
+    assert len([item for item in await agent.memory.get_all() if item.kind == "note"]) == ties
+
+
 def test_lessons_are_never_accepted_on_tasks_of_the_evaluation() -> None:
     with pytest.raises(InputError, match="evaluated on"):
         no_worse([*HELD_OUT, EVALUATED[0]], solved, evaluation=EVALUATED)

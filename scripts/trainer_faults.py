@@ -7,6 +7,7 @@ and not on the second.
     python scripts/trainer_faults.py                # all, minutes each on a slow machine
     python scripts/trainer_faults.py --rows 5 11 13 # these
     python scripts/trainer_faults.py --write benchmarks/measured/trainer_faults.json
+    python scripts/trainer_faults.py --table tests/data/technique_faults.toml
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests" / "data" / "trainer_faults.toml"
 
 
-def faults() -> list[dict[str, Any]]:
+def faults(table: Path) -> list[dict[str, Any]]:
     """Return the faults: row, what, file, mended, faulty, tests."""
-    return tomllib.loads(TABLE.read_text(encoding="utf-8"))["fault"]
+    return tomllib.loads(table.read_text(encoding="utf-8"))["fault"]
 
 
 def with_fault(fault: dict[str, Any], folder: Path) -> Path:
@@ -63,11 +64,12 @@ def main() -> int:
     flags = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     flags.add_argument("--rows", type=int, nargs="*", help="only these rows")
     flags.add_argument("--write", type=Path, help="add the outcome to this JSON")
+    flags.add_argument("--table", type=Path, default=TABLE, help="TOML of the faults")
     args = flags.parse_args()
     outcomes: dict[str, Any] = {}
     if args.write and args.write.exists():
         outcomes = json.loads(args.write.read_text(encoding="utf-8"))
-    for fault in faults():
+    for fault in faults(args.table):
         if args.rows and fault["row"] not in args.rows:
             continue
         mended = passes(fault, first=ROOT)

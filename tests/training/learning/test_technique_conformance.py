@@ -178,7 +178,10 @@ ESTIMATORS: dict[str, Claim] = {
         seen.advantages["a"] > seen.advantages["b"] and seen.advantages["c"] > seen.advantages["d"]
     ),
     "eapo": lambda seen: seen.advantages["b2"] > seen.advantages["b"],
-    "xrpo": lambda seen: seen.advantages["a"] + seen.advantages["b"] > 1.4,
+    "xrpo": lambda seen: (
+        sum(seen.advantages[key] for key in "abcd") > 1e-3
+        and abs(seen.advantages["c"] + seen.advantages["d"] + 1.691) < 0.01
+    ),
     "sdar": lambda seen: seen.advantages["e"] > 0.009 and 0 <= seen.advantages["f"] < 1e-6,
 }
 

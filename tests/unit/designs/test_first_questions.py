@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line_kit import got, run
 from places import ROOT
 
 from memagent import Agent
@@ -17,6 +20,7 @@ from memagent.testing.models import FunctionModel
 DATA: dict[str, Any] = json.loads(
     (ROOT / "tests" / "data" / "first_questions.json").read_text(encoding="utf-8")
 )
+EDITED = "Ana lives in Braga."
 ALONE = [
     ("I live in Porto.", "Where do I live?"),
     ("I work as a nurse at the city hospital.", "What is my job?"),
@@ -103,13 +107,61 @@ def test_a_models_answer_has_the_polarity_and_subject_of_what_it_cites(
     assert (note in answer.notes) == bool(note)
 
 
-def test_what_was_written_by_hand_stays_so_after_delete_and_restore() -> None:
-    with Agent(path=":memory:", design="verbatim") as agent:
+def _restored(agent: Agent, item_id: str, folder: Path) -> Agent:
+    agent.memory.delete(item_id)
+    agent.memory.restore(item_id)
+    return agent
+
+
+def _rewritten(agent: Agent, item_id: str, folder: Path) -> Agent:
+    agent.memory.update(item_id, EDITED)
+    return agent
+
+
+def _undone(agent: Agent, item_id: str, folder: Path) -> Agent:
+    agent.memory.delete(item_id)
+    agent.memory.undo()
+    return agent
+
+
+def _imported(agent: Agent, item_id: str, folder: Path) -> Agent:
+    agent.memory.export(folder / "all.jsonl")
+    other = Agent(path=":memory:", design="verbatim")
+    other.memory.import_(folder / "all.jsonl")
+    return other
+
+
+def _forked(agent: Agent, item_id: str, folder: Path) -> Agent:
+    fork = agent.memory.fork()
+    agent.memory.delete(item_id)
+    agent.memory.restore(fork.snapshot())
+    return agent
+
+
+def _reopened(agent: Agent, item_id: str, folder: Path) -> Agent:
+    agent.close()
+    return Agent(path=folder / "memory.db", design="verbatim")
+
+
+def _embedded_anew(agent: Agent, item_id: str, folder: Path) -> Agent:
+    agent.close()
+    got(run("reembed", "--path", str(folder / "memory.db"), "--json"))
+    return Agent(path=folder / "memory.db", design="verbatim")
+
+
+@pytest.mark.parametrize(
+    "way",
+    [_restored, _rewritten, _undone, _imported, _forked, _reopened, _embedded_anew],
+    ids=lambda way: way.__name__.strip("_"),
+)
+def test_what_was_written_by_hand_stays_so(
+    way: Callable[[Agent, str, Path], Agent], tmp_path: Path
+) -> None:
+    with Agent(path=tmp_path / "memory.db", design="verbatim") as agent:
         agent.remember([{"name": "Ana", "content": "I live in Porto."}])
         (item,) = agent.memory.get_all()
-        agent.memory.update(item.id, "Ana lives in Braga.")
-        agent.memory.delete(item.id)
-        agent.memory.restore(item.id)
-        answer = agent.ask("Where does Ana live?")
-    assert 'Written by hand: "Ana lives in Braga."' in answer.text
+        agent.memory.update(item.id, EDITED)
+        with way(agent, item.id, tmp_path) as after:
+            answer = after.ask("Where does Ana live?")
+    assert f'Written by hand: "{EDITED}"' in answer.text
     assert [citation.by_hand for citation in answer.citations] == [True]

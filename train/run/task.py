@@ -54,8 +54,10 @@ class TrainingTask(TrainingWorld):
         """The agent with the frozen model that the settings name; None without one."""
         if self.settings.agent.reader is None:
             return None
-        model = ModelSettings(model=self.settings.agent.reader, extra={"temperature": 0.0})
-        return self.agent.with_model(build_model(None, AgentSettings(model=model)))
+        named = ModelSettings(model=self.settings.agent.reader, extra={"temperature": 0.0})
+        model = build_model(None, AgentSettings(model=named))
+        assert model is not None, "the settings name it"
+        return self.agent.with_model(model)
 
     def asked_after(self, *, split: str) -> AskedAfter:
         """Return the maker of questions about what held right after a session.

@@ -83,7 +83,9 @@ _CLAUSE = re.compile(
     r"[.!?;,:\n]+|\s[-–—]+\s|\b(?:but|although|though|because|while|so\s+that)\b", re.I
 )
 _OF_ANOTHER = re.compile(
-    r"^\W*(?:\w+\W+){0,2}?(?:my|our|his|her|their)\s+((?:\w+\s+){0,2}?\w+)", re.I
+    r"^\W*(?:\w+\W+){0,2}?(?:my|our|his|her|their)\s+((?:\w+\s+){0,2}?\w+)"
+    r"|^\W*((?:s?he|they|er|él|ella|ellos)\b)",
+    re.I,
 )
 _OF_ONESELF = re.compile(r"\b(?:I|me|we|us|myself|ourselves)\b", re.I)
 COUNTING: Final = (QuestionKind.HOW_MANY, QuestionKind.HOW_LONG)
@@ -242,7 +244,7 @@ def tells_of_another(view: QuestionView, entry: Evidence) -> bool:
     clauses = [clause for clause in _CLAUSE.split(entry.text) if asked & set(tokenize(clause))]
     return bool(clauses) and all(
         (match := _OF_ANOTHER.match(clause)) is not None
-        and not asked & set(tokenize(match[1]))
+        and not asked & set(tokenize(match[1] or match[2]))
         and not _OF_ONESELF.search(clause)
         for clause in clauses
     )

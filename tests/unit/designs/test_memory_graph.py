@@ -63,8 +63,8 @@ def perfect(links: Links, ended: Mapping[str, tuple[str, str]] | None = None) ->
                 {"relation": int(n), "turns": [at]}
                 for at, text in turns
                 for n, source, target in known
-                if (ended or {}).get(text)
-                and (shown[ended[text][0]], shown[ended[text][1]]) == (int(source), int(target))
+                if (pair := (ended or {}).get(text))
+                and (shown[pair[0]], shown[pair[1]]) == (int(source), int(target))
             ]
             return json.dumps({"relations": relations, "ended": taken})
         if request.role is Role.INDEXER and "<pairs>" in said:
@@ -117,7 +117,7 @@ async def found(design: str, links: Links) -> tuple[set[str], int]:
 
 @pytest.mark.parametrize("design", ["memory_graph", "memory_graph_walk"])
 async def test_a_chain_told_over_four_sessions_is_found_where_vectors_miss(design: str) -> None:
-    links = dict(zip(CHAIN[1:], CHAIN, strict=False))
+    links: dict[str, str] = dict(zip(CHAIN[1:], CHAIN, strict=False))
     flat, fewer = await found("memory_r2", links)
     joined, more = await found(design, links)
     assert CHAIN[-1] not in flat and len(flat) < len(CHAIN)

@@ -218,6 +218,7 @@ def main() -> int:
     name = "certainty"
     if chosen.design != "verbatim" or chosen.worlds:
         name = f"certainty-{chosen.design}"
+    chosen.into.mkdir(parents=True, exist_ok=True)
     (chosen.into / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     caption = f"Reliability of {len(everything)} answers without a model"
     (chosen.into / f"{name}.svg").write_text(

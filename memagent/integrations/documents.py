@@ -1,12 +1,10 @@
-"""LangGraph documents as memory items: rows of a store, kept, matched and found. Pure.
+"""LangGraph documents as memory items, and the operations of a LangGraph store on them.
 
 A document is an item of kind `document`. Its text is what it is found by; namespace,
 key and value are kept in reserved metadata as ASCII JSON, so that any label (an e-mail
 address with its dots, half a surrogate pair) comes back as it was given. Its id is a
 hash over namespace and key, so one document has one history. Two labels are never
 joined with a separator, so no label can pose as two.
-
-LangGraph store operations carried out on one memory.
 
 The reads of a batch see the state before its writes, and of several writes to one key
 the last one counts. All writes of a batch are one commit.

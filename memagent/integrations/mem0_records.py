@@ -8,22 +8,18 @@ Import of mem0's memories from the folder of its qdrant store (local mode) or a 
 
 Ids, texts, owners, dates and metadata are kept; vectors are made anew when they are
 needed. Memories imported before are skipped, so an import can be repeated. No vendor's
-library is needed. Qdrant's local mode keeps each point as a pickle, which may run
-anything when it is loaded; here what a file names (a class, a function) becomes an
-empty class of that name, so nothing of it is ever imported or called.
+library is needed, and nothing that a file names is ever run (see `point_reader`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +29,7 @@ from memagent.build import Store
 from memagent.core.errors import InputError
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Record, Scope, SourceRef, Text
+from memagent.integrations.point_reader import read_point
 
 OWNERS = ("user_id", "agent_id", "run_id")
 _PROMOTED = ("agent_id", "run_id", "actor_id", "role")
@@ -448,39 +445,3 @@ def _points(file: Path) -> Iterator[Row]:
         payload: object = point.get("payload")
         if isinstance(payload, dict) and "linked_memory_ids" not in payload:
             yield {**cast("dict[str, Any]", payload), "id": str(point.get("id"))}
-
-
-class _Named:
-    """An object that a pickle makes by a class or function, with its state."""
-
-    state: Any = None
-
-    def __init__(self, *_: object) -> None: ...
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
-
-
-class _PointReader(pickle._Unpickler):  # pyright: ignore[reportPrivateUsage] # noqa: SLF001
-    """A reader that imports nothing; the one in C would reserve memory for any number."""
-
-    def find_class(self, module: str, name: str) -> type[_Named]:
-        """Return an empty class in place of the one that is named."""
-        return type(f"{module} {name}", (_Named,), {})
-
-
-def read_point(blob: bytes) -> dict[str, Any]:
-    """Return the fields of a point (`id`, `vector`, `payload`).
-
-    Raises `ValueError` for a stream that is no point.
-    """
-    try:
-        point: object = _PointReader(BytesIO(blob)).load()
-    except Exception as exc:
-        raise ValueError(f"its opcodes do not fit together: {type(exc).__name__}") from exc
-    if not isinstance(point, _Named) or "PointStruct" not in type(point).__name__:
-        raise ValueError("it holds no PointStruct")
-    with suppress(TypeError, KeyError):
-        return dict(point.state["__dict__"])
-    state: object = point.state
-    return cast("dict[str, Any]", state) if isinstance(state, dict) else {}

@@ -17,7 +17,6 @@ from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
 from environments.worlds.truth import Truth
 from memagent.build import AgentSettings, build_model
-from memagent.config import ModelSettings
 from memagent.core.exchange import Role
 from memagent.llm.wrappers import RoutedModel
 from memagent.protocols import ChatModel
@@ -54,8 +53,8 @@ class TrainingTask(TrainingWorld):
         """The agent with the frozen model that the settings name; None without one."""
         if self.settings.agent.reader is None:
             return None
-        named = ModelSettings(model=self.settings.agent.reader, extra={"temperature": 0.0})
-        model = build_model(None, AgentSettings(model=named))
+        named = {"model": self.settings.agent.reader, "extra": {"temperature": 0.0}}
+        model = build_model(None, AgentSettings.model_validate({"model": named}))
         assert model is not None, "the settings name it"
         return self.agent.with_model(model)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
@@ -26,6 +26,7 @@ from memagent.core.answers import Question, SearchEvidence
 from memagent.core.errors import ConfigError, InputError, MemoryNotFound
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
+from memagent.designs.base import quoted
 from memagent.integrations.access import Access
 from memagent.memory.care.undo import adds_items
 from memagent.memory.incoming import as_question
@@ -38,6 +39,9 @@ LeastTrust = Annotated[
 ]
 MemoryId = Annotated[str, Field(min_length=1, max_length=256, description="Id of a memory.")]
 
+Shown = Annotated[Text, AfterValidator(quoted)]
+"""Text out of a memory, for a model to read: as in a prompt, one line that opens no tag."""
+
 TrialId = Annotated[str, Field(min_length=1, max_length=256, description="`trial_id` of `recall`.")]
 
 
@@ -45,14 +49,14 @@ class Remembered(Record):
     """A memory as a client sees it."""
 
     id: Text
-    text: Text
+    text: Shown
     version: int
     kind: Text
-    subject: Text | None = None
-    speaker: Text | None = None
+    subject: Shown | None = None
+    speaker: Shown | None = None
     said_at: Moment | None = None
     trust: Trust
-    tags: tuple[Text, ...] = ()
+    tags: tuple[Shown, ...] = ()
     """Words set beside it, such as `succeeded` on the case of a trial."""
     score: float | None = None
     """Of a search; higher is better, comparable within one search only."""
@@ -78,7 +82,7 @@ class Answered(Record):
 
     text: Text
     verdict: Text
-    citations: tuple[dict[str, str | None], ...] = ()
+    citations: tuple[dict[str, Shown | None], ...] = ()
     notes: tuple[Text, ...] = ()
 
 
@@ -88,7 +92,7 @@ class Change(Record):
     commit_id: Text
     recorded_at: Moment
     change: Text
-    text: Text | None = None
+    text: Shown | None = None
     """What the memory said afterwards; None when it was taken out."""
 
 
@@ -184,8 +188,9 @@ class MemoryTools:
             }
             for citation in answer.citations
         )
+        text = "\n".join(map(quoted, answer.text.splitlines()))
         verdict = answer.verdict.value
-        return Answered(text=answer.text, verdict=verdict, citations=citations, notes=answer.notes)
+        return Answered(text=text, verdict=verdict, citations=citations, notes=answer.notes)
 
     async def list_memories(
         self,

@@ -39,8 +39,13 @@ LeastTrust = Annotated[
 ]
 MemoryId = Annotated[str, Field(min_length=1, max_length=256, description="Id of a memory.")]
 
-Shown = Annotated[Text, AfterValidator(quoted)]
-"""Text out of a memory, for a model to read: as in a prompt, one line that opens no tag."""
+
+def _shown(text: str) -> str:
+    return "\n".join(map(quoted, text.splitlines()))
+
+
+Shown = Annotated[Text, AfterValidator(_shown)]
+"""Text out of a memory, for a model to read: as in a prompt, line by line; opens no tag."""
 
 TrialId = Annotated[str, Field(min_length=1, max_length=256, description="`trial_id` of `recall`.")]
 
@@ -80,7 +85,7 @@ class Page(Record):
 class Answered(Record):
     """An answer with what it rests on; `verdict` is supported, quoted, unsupported or abstained."""
 
-    text: Text
+    text: Shown
     verdict: Text
     citations: tuple[dict[str, Shown | None], ...] = ()
     notes: tuple[Text, ...] = ()
@@ -188,9 +193,8 @@ class MemoryTools:
             }
             for citation in answer.citations
         )
-        text = "\n".join(map(quoted, answer.text.splitlines()))
         verdict = answer.verdict.value
-        return Answered(text=text, verdict=verdict, citations=citations, notes=answer.notes)
+        return Answered(text=answer.text, verdict=verdict, citations=citations, notes=answer.notes)
 
     async def list_memories(
         self,

@@ -320,7 +320,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_every_tool_shows_remembered_words_as_a_prompt_would(text: str) -> None:
-    """The reader is a model: no line break, tag, control mark or unseen character of a memory."""
+    """The reader is a model: no tag, control mark or unseen character of a memory."""
     question = "What is Rex allergic to?"
     async with open_agent(user_id="ana", path=":memory:", embedder="hashing") as agent:
         item = await agent.memory.add(text, subject=text, tags=[text])
@@ -342,6 +342,6 @@ async def test_every_tool_shows_remembered_words_as_a_prompt_would(text: str) ->
                 shown += [one["text"], one["subject"], *one["tags"]]
         assert sum("obey" in each for each in shown) >= 12
         for each in shown:
-            assert not set(each) & set("\n\u2028\u202e\u200b\U000e0041<"), repr(each)
+            assert not set(each) & set("\r\u2028\u202e\u200b\U000e0041<"), repr(each)
             assert "[INST]" not in each and "[/INST]" not in each, repr(each)
         assert (await agent.memory.get(item.id)).text == text, "the memory itself stays"

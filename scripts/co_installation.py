@@ -36,6 +36,7 @@ FRAMEWORKS = (
     "pydantic-ai",
     "llama-index-core",
     "autogen-core",
+    "agent-framework-core",
     "crewai",
     "google-adk",
     "strands-agents",

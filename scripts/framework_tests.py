@@ -53,6 +53,10 @@ ENVIRONMENTS = {
         ("autogen-core", "autogen-agentchat"),
         (f"{FOLDER}/test_autogen.py", CONTRACTS, f"{PAGES}[autogen]"),
     ),
+    "agent-framework": (
+        ("agent-framework-core",),
+        (f"{FOLDER}/test_agent_framework.py", CONTRACTS, f"{PAGES}[agent-framework]"),
+    ),
     "crewai": (("crewai",), (f"{FOLDER}/test_crewai.py", CONTRACTS, f"{PAGES}[crewai]")),
     "google-adk": (
         ("google-adk",),

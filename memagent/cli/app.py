@@ -50,7 +50,7 @@ COMMANDS: Final = {
     "export": "serve:export",
     "graph": "serve:graph",
     "import": "serve:import_",
-    "import-mem0": "serve:import_mem0",
+    "import-from": "serve:import_from",
     "backup": "care:backup",
     "restore": "care:restore",
     "reembed": "setup:reembed",
@@ -64,7 +64,7 @@ _PANELS: Final = {
     "Remember and ask": "chat ingest ask search list show stats",
     "Change and look back": "edit rm history diff undo quarantine touched erase",
     "Learn from tasks": "recall report trials tidy",
-    "Move and keep": "export import import-mem0 graph backup restore reembed",
+    "Move and keep": "export import import-from graph backup restore reembed",
 }
 """The commands of each panel of the help."""
 KEY_COMMANDS: Final = {

@@ -1,6 +1,6 @@
 """The commands that serve a memory: `serve`, `keys` and `mcp`.
 
-The commands that move memories: `export`, `import`, `import-mem0` and `graph`.
+The commands that move memories: `export`, `import`, `import-from` and `graph`.
 """
 
 from __future__ import annotations
@@ -249,16 +249,20 @@ async def import_(
     emit(options, report, lambda: pairs(report.model_dump()))
 
 
-async def import_mem0(
+async def import_from(
     options: Options,
     source: Annotated[
-        Path, Argument(metavar="PATH", help="A folder of qdrant's local mode, or a JSON export.")
+        Path,
+        Argument(
+            metavar="PATH",
+            help="mem0's qdrant folder or export, Letta's agent file, or edges of Zep's graph.",
+        ),
     ],
 ) -> None:
-    """Import the memories of a mem0 store, each for its user; what is there already is skipped."""
-    from memagent.integrations import mem0_records as mem0_import
+    """Import the memories that mem0, Letta or Zep keep; what is there already is skipped."""
+    from memagent.integrations import mem0_records as records
 
-    rows = mem0_import.read_mem0(source)
+    rows = records.read_memories(source)
     with opened(options, write=True, make=True) as store:
-        report = await mem0_import.import_mem0(store, rows, user_id=options.user)
+        report = await records.import_memories(store, rows, user_id=options.user)
     emit(options, report, lambda: pairs(report.model_dump()))

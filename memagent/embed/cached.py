@@ -128,7 +128,8 @@ class CachedEmbedder:
     """An embedder that remembers, with the inner one's id and dim.
 
     `capacity` is the number of vectors kept in memory; at 256 dimensions 20,000 of them
-    are 20 MB, 0 keeps none. Safe to share between tasks and threads.
+    are 20 MB, 0 keeps none. An inner embedder that embeds questions in a way of their own
+    has another embedder for them under `queries`. Safe to share between tasks and threads.
     """
 
     def __init__(
@@ -139,6 +140,8 @@ class CachedEmbedder:
         self._capacity = capacity
         self._recent: OrderedDict[str, Vector] = OrderedDict()
         self._lock = threading.Lock()
+        other: Embedder | None = getattr(inner, "queries", None)
+        self.queries = CachedEmbedder(other, shared=shared, capacity=capacity) if other else None
 
     @property
     def id(self) -> str:

@@ -16,12 +16,14 @@ process.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
+from langchain_core.embeddings import Embeddings
 from langgraph.store.base import (
     NOT_PROVIDED,
     BaseStore,
@@ -99,6 +101,7 @@ class MemoryStore(BaseStore):
     ) -> None:
         self._access = Access(agent)
         _check_index(index, agent.embedder)
+        _check_ttl(ttl or {})
         self.index_config, self.ttl_config = index, ttl
         chosen = recipe_of(recipe) if recipe is not None else None
         chosen_fields = fields or (index or {}).get("fields") or ("$",)
@@ -255,6 +258,15 @@ def _check_index(index: IndexConfig | None, embedder: Embedder) -> None:
         )
 
 
+def _check_ttl(ttl: TTLConfig) -> None:
+    """Raise `ConfigError` for what this store does not do."""
+    if unknown := sorted(ttl.keys() - {"refresh_on_read", "omit_expired", "default_ttl"}):
+        sweep = "; call `sweep_ttl` when it suits you" if "sweep" in unknown[0] else ""
+        raise ConfigError(f"`ttl` may not hold {unknown[0]!r} here{sweep}")
+    if not ttl.get("omit_expired", True):
+        raise ConfigError("`ttl` may not say omit_expired=False: what has expired is never shown")
+
+
 def _check_labels(labels: Sequence[object]) -> None:
     for label in labels:
         if not isinstance(label, str) or not label or "\x00" in label:
@@ -273,7 +285,8 @@ def langchain_embedder(index: IndexConfig, *, id: str | None = None) -> Embedder
 
     `embed` is LangChain's `Embeddings`, or a function from texts to vectors; `dims` is
     the length of a vector. `id` names weights and recipe for the cache of vectors; by
-    default it is made of the class, its model and `dims`. Raises `ConfigError` without
+    default it is made of the class, its model and `dims`. Questions are embedded by
+    `aembed_query`, memories by `aembed_documents`. Raises `ConfigError` without
     `embed` and `dims`.
     """
     embed: Any = index.get("embed")
@@ -283,20 +296,23 @@ def langchain_embedder(index: IndexConfig, *, id: str | None = None) -> Embedder
     model = next((getattr(embed, name, None) for name in ("model", "model_name")), None)
     kind = getattr(embed, "__qualname__", type(embed).__qualname__)
     name = id or ":".join(str(part) for part in ("langchain", kind, model, dims) if part)
-    return _LangChainEmbedder(ensure_embeddings(embed), name, dims)
+    made = _LangChainEmbedder(ensure_embeddings(embed), name, dims)
+    if isinstance(embed, Embeddings):
+        made.queries = _QueryEmbedder(embed, f"{name}:query", dims)
+    return made
 
 
 class _LangChainEmbedder:
     def __init__(self, embeddings: Any, id: str, dim: int) -> None:
         self._embeddings, self.id, self.dim = embeddings, id, dim
+        self.queries: Embedder | None = None
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Return unit vectors (N, D) in the order of the texts. Raises `EmbeddingError`."""
         if not texts:
             return np.zeros((0, self.dim), dtype=np.float32)
         try:
-            rows = await self._embeddings.aembed_documents([clean_text(text) for text in texts])
-            vectors = np.asarray(rows, dtype=np.float32)
+            vectors = np.asarray(await self._rows(list(map(clean_text, texts))), dtype=np.float32)
         except Exception as exc:
             raise EmbeddingError(f"{self.id} failed: {type(exc).__name__}: {exc}") from exc
         if vectors.shape != (len(texts), self.dim):
@@ -308,6 +324,14 @@ class _LangChainEmbedder:
         if not np.all(np.isfinite(norms)) or not np.all(norms > 0):
             raise EmbeddingError(f"{self.id} gave a vector that is zero or not finite")
         return vectors / norms
+
+    async def _rows(self, texts: list[str]) -> list[list[float]]:
+        return await self._embeddings.aembed_documents(texts)
+
+
+class _QueryEmbedder(_LangChainEmbedder):
+    async def _rows(self, texts: list[str]) -> list[list[float]]:
+        return await asyncio.gather(*map(self._embeddings.aembed_query, texts))
 
 
 _PAGE = 500

@@ -4,7 +4,8 @@ What mem0 keeps beside a text (agent, run, actor, role, the caller's metadata of
 JSON) stands in reserved metadata of the item, so that a caller's keys can never pose as
 an owner. An item's user is its scope's and is kept nowhere else.
 
-Import of mem0's memories from the folder of its qdrant store (local mode) or a JSON export.
+Import of memories that another program keeps: mem0's from the folder of its qdrant store
+(local mode) or a JSON export, Letta's blocks and passages, and the facts of Zep's graph.
 
 Ids, texts, owners, dates and metadata are kept; vectors are made anew when they are
 needed. Memories imported before are skipped, so an import can be repeated. No vendor's
@@ -30,6 +31,7 @@ from memagent.core.errors import InputError
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Record, Scope, SourceRef, Text
 from memagent.integrations.point_reader import read_point
+from memagent.readers.files import list_in, object_in, text_in
 
 OWNERS = ("user_id", "agent_id", "run_id")
 _PROMOTED = ("agent_id", "run_id", "actor_id", "role")
@@ -285,9 +287,11 @@ def _in_order(value: Any, operator: str, bound: Any) -> bool:
 
 
 _AT_ONCE = 500
+_ANYBODY = ""
+"""The user of a row whose program keeps none beside it."""
 _NOT_METADATA = frozenset(
     "id user_id agent_id run_id actor_id role data hash created_at updated_at text_lemmatized "
-    "expiration_date attributed_to".split()
+    "expiration_date attributed_to embedding embedding_config ends_at".split()
 )
 
 
@@ -307,8 +311,10 @@ Row = Mapping[str, Any]
 """One memory as mem0 keeps it: `id`, and the payload with `data` as its text."""
 
 
-def read_mem0(path: Path) -> list[Row]:
+def read_memories(path: Path) -> list[Row]:
     """Read the memories of a qdrant folder, one of its `storage.sqlite` files, or a JSON export.
+
+    A JSON export is mem0's, an agent file or passages of Letta, or edges of Zep's graph.
 
     Raises `InputError` for anything else.
     """
@@ -334,21 +340,23 @@ def _other_collection(name: str) -> bool:
     return name.endswith("_entities") or name == "mem0migrations"
 
 
-async def import_mem0(
+async def import_memories(
     store: Store, rows: Iterable[Row], *, user_id: str | None = None
 ) -> ImportReport:
     """Add rows to the memories of their owners, several hundred in a commit.
 
-    With `user_id` only rows of that user are added.
+    With `user_id` only rows of that user are added. Those of Letta and Zep, which name
+    nobody, are that user's.
     """
     parts: dict[Scope, dict[str, Add]] = {}
     found = refused = 0
     for row in rows:
-        if user_id is not None and str(row.get("user_id")) != user_id:
+        named = user_id if row.get("user_id") == _ANYBODY else row.get("user_id")
+        if user_id is not None and str(named) != user_id:
             continue
         found += 1
         try:
-            owner, op = _add(row)
+            owner, op = _add({**row, "user_id": named})
         except (InputError, ValidationError):
             refused += 1
             continue
@@ -392,7 +400,7 @@ def _add(row: Row) -> tuple[Owner, Add]:
         text=text,
         speaker=str(speaker) if speaker else None,
         said_at=created_at,
-        expires_at=end_of(last_day),
+        expires_at=end_of(last_day) or moment_of(row.get("ends_at")),
     )
     return owner, Add(fact=fact, id=str(row["id"]), metadata=metadata)
 
@@ -412,18 +420,44 @@ def _exported(path: Path) -> list[Row]:
         raise InputError(f"{path} is no JSON export: {exc}") from exc
     if isinstance(document, dict):
         table = cast("dict[str, object]", document)
-        document = table.get("results", table.get("memories", [table]))
+        if "blocks" in table and "agents" in table:
+            return list(_blocks(table["blocks"]))
+        names = ("results", "memories", "edges", "passages")
+        document = next((table[name] for name in names if name in table), [table])
     rows = cast("list[Any]", document if isinstance(document, list) else [])
-    if not rows or not all(isinstance(row, dict) and "id" in row for row in rows):
-        raise InputError(f"{path} is no export of mem0: it must hold memories with ids")
-    return [_flat(row) for row in rows]
+    if not rows or not all(isinstance(row, dict) and row.keys() & {"id", "uuid"} for row in rows):
+        raise InputError(
+            f"{path} is no export of mem0, Letta or Zep: it must hold memories with ids"
+        )
+    return [_edge(row) if "fact" in row else _flat(row) for row in rows]
+
+
+def _blocks(blocks: object) -> Iterator[Row]:
+    """Yield the lines of Letta's blocks that tell of people and things, not of the agent."""
+    for block in map(object_in, list_in(blocks)):
+        name = text_in(block.get("label"))
+        lines = map(str.strip, text_in(block.get("value")).splitlines())
+        for text in (line for line in lines if name != "persona" and line):
+            if not text.endswith(": ?"):
+                digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+                row = {"id": f"{name}-{digest}", "data": text, "block": name}
+                yield row | {"user_id": _ANYBODY}
+
+
+def _edge(row: Mapping[str, Any]) -> Row:
+    """Turn an edge of Zep's graph into a row: a fact, from when it held and until when."""
+    ended = row.get("invalid_at") or row.get("expired_at")
+    said = row.get("valid_at") or row.get("created_at")
+    dates = {"created_at": said, "ends_at": ended}
+    return {"id": row.get("uuid"), "data": row["fact"], **dates, "user_id": _ANYBODY}
 
 
 def _flat(row: Mapping[str, Any]) -> Row:
     """Turn a memory as `get_all` shows it into a row of the store."""
     text = row.get("memory", row.get("data", row.get("text")))
-    payload = {key: row[key] for key in row if key not in ("memory", "metadata", "score")}
-    return {**(row.get("metadata") or {}), **payload, "data": text}
+    payload = {key: row[key] for key in row if key not in ("memory", "metadata", "score", "text")}
+    owner = {"user_id": _ANYBODY} if "embedding" in row else {}
+    return {**(row.get("metadata") or {}), **owner, **payload, "data": text}
 
 
 # -- qdrant's local mode ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Exports of five programs: WhatsApp, Telegram, Signal, ChatGPT and Claude.
+"""Exports of seven programs: WhatsApp, Telegram, Signal, ChatGPT, Claude, Letta and Zep.
 
 A chat of a messenger becomes one session a day; a talk with an assistant is a session
 of its own, dated by its first message. Moments without a zone count as UTC. What has no
@@ -9,8 +9,11 @@ does not name; the whole file decides between day and month.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -38,6 +41,8 @@ ACCEPTED: Final = {
     "signal": "data.json of signal-export, one message a line",
     "chatgpt": "conversations.json of ChatGPT's data export",
     "claude": "conversations.json of Claude's data export",
+    "letta": "an agent file of Letta (.af)",
+    "zep": "the messages of a thread of Zep, as its API gives them",
 }
 """What each export must hold, by the name of its format."""
 Said = tuple[str, Utterance]
@@ -259,6 +264,67 @@ def read_claude(path: Path) -> Conversation:
                 text = "\n".join(texts) or text_in(message.get("text"))
                 at = moment_in(message.get("created_at") or talk.get("created_at"))
                 yield session, _of_role(line, role, text, at)
+
+    return _conversation(path, said(), [])
+
+
+def read_letta(path: Path) -> Conversation:
+    """Read the messages of Letta's agent file. Raises `InputError`.
+
+    What an agent said is what it sent: its thoughts and the events of the program are
+    left out.
+    """
+
+    def said() -> Iterator[Said]:
+        for line, record in json_records(path, accepted=ACCEPTED["letta"]):
+            agents = [object_in(agent) for agent in list_in(record.get("agents"))]
+            for agent in agents:
+                prefix = f"{text_in(agent.get('name')) or 'agent'} " if len(agents) > 1 else ""
+                for message in map(object_in, list_in(agent.get("messages"))):
+                    role, at = text_in(message.get("role")), moment_in(message.get("created_at"))
+                    if role in ("user", "assistant"):
+                        yield f"{prefix}{_day(at)}", _of_role(line, role, _letta_text(message), at)
+
+    return _conversation(path, said(), [])
+
+
+def _letta_text(message: dict[str, object]) -> str:
+    """Return the words of a message: those sent by a tool, packed in JSON, or plain ones."""
+    calls = [
+        object_in(object_in(call).get("function")) for call in list_in(message.get("tool_calls"))
+    ]
+    sent = [text_in(call.get("arguments")) for call in calls if call.get("name") == "send_message"]
+    content = message.get("content")
+    plain = content if isinstance(content, str) else "\n".join(map(_text_of, list_in(content)))
+    words = [_unpacked(text) for text in sent or ([] if calls else [plain])]
+    return "\n".join(words)
+
+
+def _unpacked(text: str) -> str:
+    """Return the message in an object of Letta's, "" for an event, other text as it is."""
+    packed: dict[str, object] = {}
+    with suppress(ValueError):
+        packed = object_in(json.loads(text))
+    if packed.get("type", "user_message") == "user_message" and "message" in packed:
+        return text_in(packed["message"])
+    return "" if packed.keys() >= {"type", "time"} else text
+
+
+def read_zep(path: Path) -> Conversation:
+    """Read the messages of Zep's threads, one object a thread. Raises `InputError`."""
+
+    def said() -> Iterator[Said]:
+        threads = json_records(path, accepted=ACCEPTED["zep"])
+        for number, (line, thread) in enumerate(threads, start=1):
+            prefix = f"thread {number} " if number > 1 else ""
+            for message in map(object_in, list_in(thread.get("messages"))):
+                # version 2 has the name under `role` and the role under `role_type`
+                role = text_in(message.get("role_type")) or text_in(message.get("role"))
+                at = moment_in(message.get("created_at"))
+                if role in ("user", "assistant", "tool"):
+                    words = _of_role(line, role, text_in(message.get("content")), at)
+                    name = text_in(message.get("name")) or text_in(message.get("role"))
+                    yield f"{prefix}{_day(at)}", replace(words, speaker=name or role)
 
     return _conversation(path, said(), [])
 

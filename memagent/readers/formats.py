@@ -2,7 +2,7 @@
 
 Detection looks at the content, never at the name: a field of the first JSON object tells
 the JSON formats apart, the first line those of text. Messages, plain text and the
-exports of five programs are built in and are tried first; a distribution adds a
+exports of seven programs are built in and are tried first; a distribution adds a
 `FileFormat` under the entry-point group `memagent.readers`, as this one does for LoCoMo
 and LongMemEval. A plug-in is imported only for a file that no built-in format fits, for
 its name, and for the list of formats in an error.
@@ -360,6 +360,8 @@ _BUILT_IN: Final = {
     "whatsapp": _one(
         exports.ACCEPTED["whatsapp"], exports.read_whatsapp, begins=exports.WHATSAPP_LINE
     ),
+    "zep": _one(exports.ACCEPTED["zep"], exports.read_zep, "row_count", "thread_created_at"),
+    "letta": _one(exports.ACCEPTED["letta"], exports.read_letta, "agents"),
     "telegram": _one(exports.ACCEPTED["telegram"], exports.read_telegram, "messages", "chats"),
     "signal": _one(exports.ACCEPTED["signal"], exports.read_signal, "sender"),
     "chatgpt": _one(exports.ACCEPTED["chatgpt"], exports.read_chatgpt, "mapping"),

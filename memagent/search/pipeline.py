@@ -170,10 +170,11 @@ class Projector:
         if not self.arena.dim:
             self.arena = Arena(self.embedder.dim)
 
-    async def embed(self, texts: Sequence[str]) -> Matrix:
+    async def embed(self, texts: Sequence[str], *, queries: bool = False) -> Matrix:
         """Return checked vectors (N, D). Raises `EmbeddingError`."""
-        with boundary(EmbeddingError, f"embedder {self.embedder.id!r}"):
-            vectors = await self.embedder.embed(texts)
+        embedder = (queries and getattr(self.embedder, "queries", None)) or self.embedder
+        with boundary(EmbeddingError, f"embedder {embedder.id!r}"):
+            vectors = await embedder.embed(texts)
         if vectors.shape != (len(texts), self.arena.dim):
             raise EmbeddingError(
                 f"embedder {self.embedder.id!r} gave shape {vectors.shape} for {len(texts)} texts, "
@@ -189,7 +190,7 @@ class Projector:
     async def query_vectors(self, texts: Sequence[str]) -> list[Vector | None]:
         """Return a vector (D,) for each text; all None when the embedder fails."""
         try:
-            vectors = await self.embed(texts)
+            vectors = await self.embed(texts, queries=True)
         except EmbeddingError as failure:
             self.failure = failure
             return [None] * len(texts)

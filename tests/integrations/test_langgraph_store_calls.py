@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+from langgraph.store.base import IndexConfig
 from langgraph.store.memory import InMemoryStore
 
 from memagent import Agent
@@ -175,6 +176,44 @@ def test_langchain_embeddings_and_fields_configure_the_store() -> None:
         store.put(("n",), "a", {"text": "green tea", "author": "bo"})
         assert agent.memory.get_all()[0].text == "green tea"
         assert store.search(("n",), query="green tea")[0].key == "a"
+
+
+class Asymmetric(Embeddings):
+    """Embeddings that have another space for questions, as E5 and Cohere's models have."""
+
+    def __init__(self) -> None:
+        self.documents: list[str] = []
+        self.queries: list[str] = []
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        self.documents += texts
+        return [[1.0, 0.0] if "tea" in text else [0.0, 1.0] for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        self.queries.append(text)
+        return [1.0, 0.0] if "drink" in text else [0.0, 1.0]
+
+
+def test_questions_are_embedded_as_questions() -> None:
+    made = Asymmetric()
+    index: IndexConfig = {"embed": made, "dims": 2}
+    with Agent(path=":memory:", user_id="ana", embedder=langchain_embedder(index)) as agent:
+        store = MemoryStore(agent, index=index)
+        store.put(("n",), "a", {"text": "green tea"})
+        store.put(("n",), "b", {"text": "a red bicycle"})
+        assert store.search(("n",), query="what do I drink?", limit=1)[0].key == "a"
+        assert store.search(("n",), query="what do I drink?", limit=1)[0].key == "a"
+    assert made.queries == ["what do I drink?"], "once, by embed_query, then from the cache"
+    assert not [text for text in made.documents if "drink" in text]
+
+
+@pytest.mark.parametrize(
+    "ttl", [{"sweep_interval_minutes": 5}, {"omit_expired": False}, {"default": 3}]
+)
+def test_what_ttl_cannot_mean_here_is_refused_in_words(agent: Agent, ttl: Any) -> None:
+    with pytest.raises(ConfigError, match="`ttl` may not"):
+        MemoryStore(agent, ttl=ttl)
+    MemoryStore(agent, ttl={"omit_expired": True, "refresh_on_read": False, "default_ttl": 5})
 
 
 def test_an_index_by_another_embedder_is_refused_with_the_way_out(agent: Agent) -> None:

@@ -18,7 +18,7 @@ from memagent import Agent
 from memagent.build import open_store
 from memagent.core.errors import ConfigError, InputError, ModelError, ModelUnavailable
 from memagent.integrations.mem0 import AsyncMemory, Memory
-from memagent.integrations.mem0_records import import_mem0, read_mem0
+from memagent.integrations.mem0_records import import_memories, read_memories
 from memagent.integrations.point_reader import read_point
 from memagent.testing import FunctionModel
 
@@ -533,13 +533,13 @@ async def test_a_store_of_mem0_is_taken_over_with_ids_dates_and_metadata(
             source = qdrant_folder(tmp_path / "qdrant") / "collection" / "mem0" / "storage.sqlite"
         case _:
             source = json_export(tmp_path / "export.json", lines=kind == "lines")
-    rows = read_mem0(source)
+    rows = read_memories(source)
     assert len(rows) == 4
 
     async def take() -> list[Any]:
         store = open_store(path=tmp_path / "m.db", embedder="hashing")
         try:
-            return [await import_mem0(store, rows) for _ in range(2)]
+            return [await import_memories(store, rows) for _ in range(2)]
         finally:
             store.close()
 
@@ -581,7 +581,7 @@ def test_the_command_takes_over_one_user(
 
     source = json_export(tmp_path / "export.json", lines=False)
     arguments = [
-        "import-mem0",
+        "import-from",
         str(source),
         "--path",
         str(tmp_path / "m.db"),
@@ -620,10 +620,10 @@ def test_a_point_that_names_a_function_runs_nothing(tmp_path: Path) -> None:
     ):
         place = storage(tmp_path / str(number) / "storage.sqlite", blob)
         if blob is posing:
-            assert read_mem0(place) == []
+            assert read_memories(place) == []
         else:
             with pytest.raises(InputError, match="not qdrant's"):
-                read_mem0(place)
+                read_memories(place)
         assert not ran.exists()
 
 

@@ -1,13 +1,96 @@
-"""Files that are no export of mem0: one plain error each."""
+"""Memories of Letta and Zep, and files that are no export: one plain error each."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from command_line_kit import got, moved_into, run
 
+from memagent import Agent
 from memagent.core.errors import InputError
-from memagent.integrations.mem0_records import read_mem0
+from memagent.integrations.mem0_records import read_memories
+
+LETTA = {
+    "agents": [{"name": "sam", "messages": []}],
+    "blocks": [
+        {
+            "id": "block-0",
+            "label": "human",
+            "value": "\nName: Chad\nAge: ?\n\nLikes: Formel 1, Segeln\n",
+        },
+        {"id": "block-1", "label": "persona", "value": "I am Sam."},
+    ],
+    "tools": [],
+}
+PASSAGES = [
+    {
+        "id": "passage-1",
+        "text": "Chad keeps two cats.",
+        "created_at": "2025-03-04T10:00:00Z",
+        "embedding": [0.1, 0.2],
+        "metadata": {"topic": "pets"},
+    }
+]
+EDGES = {
+    "edges": [
+        {
+            "uuid": "e1",
+            "name": "LOVES",
+            "fact": "Kendra loves Adidas shoes",
+            "created_at": "2024-08-20T00:00:00Z",
+            "valid_at": "2024-08-10T00:00:00Z",
+            "invalid_at": "2024-09-02T00:00:00Z",
+        },
+        {
+            "uuid": "e2",
+            "name": "LIKES",
+            "fact": "Kendra likes Puma shoes",
+            "created_at": "2024-09-02T00:00:00Z",
+            "valid_at": None,
+            "invalid_at": None,
+        },
+    ],
+    "row_count": 2,
+}
+
+
+def test_blocks_passages_and_edges_become_memories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved_into(tmp_path, monkeypatch)
+    for name, content in (("agent.af", LETTA), ("passages.json", PASSAGES), ("zep.json", EDGES)):
+        Path(name).write_text(json.dumps(content), encoding="utf-8")
+        for imported in (len(read_memories(Path(name))), 0):
+            report = got(run("import-from", name, "--user", "chad", "--json"))
+            assert report["imported"] == imported, name
+            assert report["refused"] == 0
+    with Agent(user_id="chad") as agent:
+        now = {item.text: item for item in agent.memory.get_all()}
+        before = agent.memory.search("shoes", as_of="2024-08-20")
+    assert now.keys() == {
+        "Name: Chad",
+        "Likes: Formel 1, Segeln",
+        "Chad keeps two cats.",
+        "Kendra likes Puma shoes",
+    }
+    cats = now["Chad keeps two cats."]
+    assert f"{cats.said_at:%Y-%m-%d}" == "2025-03-04"
+    assert "embedding" not in json.dumps(cats.metadata)
+    assert [hit.item.text for hit in before if hit.item and hit.item.expires_at] == [
+        "Kendra loves Adidas shoes"
+    ]
+
+
+def test_memories_without_an_owner_are_refused_without_a_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved_into(tmp_path, monkeypatch)
+    file = tmp_path / "zep.json"
+    file.write_text(json.dumps(EDGES), encoding="utf-8")
+    report = got(run("import-from", str(file), "--json"))
+    assert (report["found"], report["imported"], report["refused"]) == (2, 0, 2)
 
 
 @pytest.mark.parametrize("content", ["", "not json", "[1]", '{"results": 5}', "[{}]", "\ud800"])
@@ -15,8 +98,8 @@ def test_what_is_no_export_is_told_in_one_line(tmp_path: Path, content: str) -> 
     file = tmp_path / "export.json"
     file.write_bytes(content.encode("utf-8", "surrogatepass"))
     with pytest.raises(InputError):
-        read_mem0(file)
+        read_memories(file)
     with pytest.raises(InputError):
-        read_mem0(tmp_path)
+        read_memories(tmp_path)
     with pytest.raises(InputError):
-        read_mem0(tmp_path / "missing")
+        read_memories(tmp_path / "missing")

@@ -154,6 +154,13 @@ AUTOGEN = Contract(
         "add": "content cancellation_token",
     },
 )
+RUN = "agent session context state"
+AGENT_FRAMEWORK = Contract(
+    "Agent Framework",
+    "agent_framework",
+    ("agent_framework:ContextProvider",),
+    {"before_run": RUN, "after_run": RUN},
+)
 OPENAI = Contract(
     "OpenAI Agents SDK",
     "agents",
@@ -209,7 +216,7 @@ LANGGRAPH = Contract(
         **{f"{way}list_namespaces": LISTED for way in ("", "a")},
     },
 )
-CONTRACTS = (CREWAI, ADK, AUTOGEN, OPENAI, LLAMA, PYDANTIC, LANGCHAIN, LANGGRAPH)
+CONTRACTS = (CREWAI, ADK, AUTOGEN, AGENT_FRAMEWORK, OPENAI, LLAMA, PYDANTIC, LANGCHAIN, LANGGRAPH)
 
 
 def tables() -> str:

@@ -1,4 +1,4 @@
-"""Exports of five programs: speakers, dates and words come out right, in two languages and two
+"""Exports of seven programs: speakers, dates and words come out right, in two languages and two
 orders of dates.
 """
 
@@ -286,6 +286,79 @@ def test_claude_sorts_talks_by_date(tmp_path: Path) -> None:
         ("2024-05-01 21:05", "user", "Ich wohne in Köln."),
         ("2024-05-01 21:05", "assistant", "Wie schön!"),
     ]
+
+
+def letta_message(role: str, text: str, at: str, **more: object) -> dict[str, object]:
+    content = [{"type": "text", "text": text}] if text else []
+    return {"role": role, "content": content, "created_at": at, "id": "message-1", **more}
+
+
+def sent(words: str) -> dict[str, object]:
+    return {"function": {"name": "send_message", "arguments": json.dumps({"message": words})}}
+
+
+def packed(kind: str, **more: str) -> str:
+    return json.dumps({"type": kind, **more, "time": "2025-10-03 12:34:56 PM PDT-0700"})
+
+
+def test_letta_gives_what_was_said_and_no_thoughts(tmp_path: Path) -> None:
+    said = letta_message
+    search = {"function": {"name": "conversation_search", "arguments": '{"message": "no"}'}}
+    messages = [
+        said("system", "You are Sam.", "2025-10-31T22:00:00+00:00"),
+        said("user", packed("login", last_login="Never"), "2025-10-31T22:01:00+00:00"),
+        said("user", packed("user_message", message="Ich wohne in Köln."), "2025-10-31T22:02:00Z"),
+        said("assistant", "A city!", "2025-10-31T22:02:05Z", tool_calls=[sent("Schön dort!")]),
+        said("assistant", "I look.", "2025-10-31T22:02:06Z", tool_calls=[search]),
+        said("tool", '{"status": "OK"}', "2025-10-31T22:02:07Z"),
+        said("user", '{"type": "note"}', "2025-11-01T08:00:00Z"),
+        said("assistant", "Got it.", "2025-11-01T08:00:02Z"),
+    ]
+    file = {"agents": [{"name": "sam", "messages": messages}], "blocks": [], "tools": []}
+    conversation = read_conversation(write(tmp_path, file))
+    assert told(conversation) == [
+        ("2025-10-31 22:02", "user", "Ich wohne in Köln."),
+        ("2025-10-31 22:02", "assistant", "Schön dort!"),
+        ("2025-11-01 08:00", "user", '{"type": "note"}'),
+        ("2025-11-01 08:00", "assistant", "Got it."),
+    ]
+    assert [session.id for session in conversation.sessions] == ["2025-10-31", "2025-11-01"]
+    assert [turn.trust for turn in conversation.turns][:2] == [Trust.USER, Trust.ASSISTANT]
+    two = {"agents": [file["agents"][0], {"name": "eve", "messages": messages[2:3]}]}
+    sessions = read_conversation(write(tmp_path, two)).sessions
+    assert {session.id for session in sessions} == {
+        "sam 2025-10-31",
+        "sam 2025-11-01",
+        "eve 2025-10-31",
+    }
+
+
+def test_zep_has_names_in_either_version(tmp_path: Path) -> None:
+    def said(**fields: str) -> dict[str, str]:
+        return {"uuid": "u", "created_at": "2024-03-12T09:05:00Z", **fields}
+
+    now = {
+        "messages": [
+            said(role="user", name="Ana Silva", content="I moved to Lisbon."),
+            said(role="assistant", content="Lovely!"),
+            said(role="system", content="Be brief."),
+        ],
+        "row_count": 3,
+        "total_count": 3,
+    }
+    before = {
+        "messages": [said(role="Jörg", role_type="user", content="Ich bin umgezogen.")],
+        "row_count": 1,
+    }
+    lines = [
+        ("2024-03-12 09:05", "Ana Silva", "I moved to Lisbon."),
+        ("2024-03-12 09:05", "assistant", "Lovely!"),
+    ]
+    assert told(read_conversation(write(tmp_path, now))) == lines
+    both = read_conversation(write(tmp_path, [now, before]))
+    assert told(both) == [*lines, ("2024-03-12 09:05", "Jörg", "Ich bin umgezogen.")]
+    assert [session.id for session in both.sessions] == ["2024-03-12", "thread 2 2024-03-12"]
+    assert {turn.trust for turn in both.turns} == {Trust.USER, Trust.ASSISTANT}
 
 
 def test_an_unknown_file_names_the_five(tmp_path: Path) -> None:

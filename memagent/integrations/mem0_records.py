@@ -425,7 +425,9 @@ def _exported(path: Path) -> list[Row]:
         names = ("results", "memories", "edges", "passages")
         document = next((table[name] for name in names if name in table), [table])
     rows = cast("list[Any]", document if isinstance(document, list) else [])
-    if not rows or not all(isinstance(row, dict) and row.keys() & {"id", "uuid"} for row in rows):
+    if not rows or not all(
+        isinstance(row, dict) and ("id" in row or "uuid" in row) for row in rows
+    ):
         raise InputError(
             f"{path} is no export of mem0, Letta or Zep: it must hold memories with ids"
         )

@@ -51,7 +51,7 @@ def client() -> Any:
 def test_what_fits_stands_in_the_instructions_and_what_is_said_is_remembered() -> None:
     from agent_framework import Agent as TheirAgent
 
-    from memagent.integrations.frameworks.agent_framework import MemagentProvider
+    from memagent.integrations.frameworks.microsoft_agent_framework import MemagentProvider
 
     async def work(agent: Agent) -> None:
         model = client()
@@ -82,7 +82,7 @@ def test_what_fits_stands_in_the_instructions_and_what_is_said_is_remembered() -
 def test_a_memory_cannot_speak_as_an_instruction() -> None:
     from agent_framework import Agent as TheirAgent
 
-    from memagent.integrations.frameworks.agent_framework import MemagentProvider
+    from memagent.integrations.frameworks.microsoft_agent_framework import MemagentProvider
 
     async def work(agent: Agent) -> None:
         model = client()

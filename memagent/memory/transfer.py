@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from memagent.core.crash_points import reach
 from memagent.core.errors import InputError, SnapshotMismatch, StoreUnavailable
-from memagent.core.long_work import Slices, aside, let_go
+from memagent.core.long_work import Slices, aside, is_large, let_go
 from memagent.core.records import MemoryItem, Record, Session, Text, Trust
 from memagent.core.snapshot import Commit, JournalRow, Restored
 from memagent.memory.bank import MemoryBank
@@ -102,7 +102,8 @@ async def export_lines(bank: MemoryBank, *, seq: int, digest: str) -> AsyncGener
         async for row in bank.rows():
             if row.seq > seq:
                 break
-            yield sealed(row.model_dump_json())
+            large = is_large((row.entry,))
+            yield sealed(await aside(row.model_dump_json) if large else row.model_dump_json())
             rows += 1
             await slices.rest()
     yield json.dumps({"rows": rows, "sha256": seal.hexdigest()}) + "\n"

@@ -189,7 +189,8 @@ class View:
         # the old projector may hold a deleted checkpoint
         self.projector = Projector(self.projector.embedder)
         self.state, self.index = state, IndexView(self.projector.arena)
-        self._pending = _NOTHING
+        # what had expired before holds the old state, which is freed in slices
+        self._pending, self.expired = _NOTHING, NEVER_LOOKED
         self.past.clear()
         if self.sources.networked is not None:
             self.sources.networked.erased()

@@ -205,7 +205,7 @@ class Orders:
         if keys is None:
             keys_of = _KEYS[name]
             keys = SortedSet(key for entry_id in ids for key in keys_of(tables, entry_id))
-            if len(keys):  # the empty state is shared by all memories
+            if len(tables.items) or len(tables.graph.nodes):  # all share the empty state
                 if name in _LISTED:
                     self._unplaced |= _unplaced(tables, (item for _, item in pairs(tables.items)))
                 # last and at once: another thread may look meanwhile

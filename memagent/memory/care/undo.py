@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from memagent.core.errors import InputError, MemoryNotFound, StoreError, VersionConflict
-from memagent.core.long_work import is_large
+from memagent.core.long_work import aside, is_large
 from memagent.core.ops import Delete, OpBatch, RejectReason, Update
 from memagent.core.records import Event, ItemStatus, MemoryItem, NodeKind, SourceRef, Turn
 from memagent.core.reports import Quarantined, SourceFilter, Touched
@@ -245,7 +245,7 @@ async def _find(bank: MemoryBank, name: str) -> Quarantined:
 
 
 async def _written(bank: MemoryBank, entry: Callable[[BankState], Commit]) -> Commit:
-    row = await bank.append(entry)
+    row = await bank.append(entry, large=True)
     assert row is not None and isinstance(row.entry, Commit)
     return row.entry
 
@@ -258,7 +258,7 @@ async def touched_by(bank: MemoryBank, source: SourceFilter) -> list[Touched]:
 
     Raises `InputError` for a filter that names nothing.
     """
-    return _touched(await bank.sync(), source)
+    return await aside(_touched, await bank.sync(), source)
 
 
 async def exclude(bank: MemoryBank, source: SourceFilter) -> Commit | None:
@@ -393,5 +393,5 @@ def _closed_events(state: BankState, source: SourceFilter) -> list[Event]:
 
 
 async def _appended(bank: MemoryBank, entry: Callable[[BankState], Commit | None]) -> Commit | None:
-    row = await bank.append(entry)
+    row = await bank.append(entry, large=True)
     return row.entry if row is not None and isinstance(row.entry, Commit) else None

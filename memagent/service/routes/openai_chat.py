@@ -20,6 +20,7 @@ import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header
@@ -31,6 +32,7 @@ from memagent.client.wire import ModelEntry, ModelList
 from memagent.core.answers import Citation, Reply, Verdict
 from memagent.core.errors import InputError, MemAgentError
 from memagent.core.exchange import FinishReason, ModelResponse, ToolCall
+from memagent.core.long_work import LARGE_CHARS, aside
 from memagent.core.snapshot import Entry, SessionStored, TurnsAdded
 from memagent.graphs.chat import MarkFilter
 from memagent.memory.threads import Spoken, ThreadMatch, continued, match_history, reply_of
@@ -293,7 +295,9 @@ def _parted(
 async def _match(call: Call, thread: str | None, history: list[Spoken]) -> ThreadMatch:
     with call.agent() as agent:
         state = await agent.bank.sync()
-    return continued(state, thread, history) if thread else match_history(state, history)
+    find = partial(continued, thread=thread) if thread else match_history
+    large = sum(len(each.text) for each in history) >= LARGE_CHARS
+    return await aside(find, state, history=history) if large else find(state, history=history)
 
 
 def _system(body: ChatCompletionRequest) -> str | None:

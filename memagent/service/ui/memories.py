@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, Response
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
+from memagent.core.long_work import aside
 from memagent.core.ops import Update
 from memagent.core.records import Granularity, MemoryItem, Session, TimeSpan, Turn, content_id
 from memagent.core.reports import Quarantined
@@ -363,13 +364,12 @@ async def _list(
                 after=after_of(viewer.call, request),
             )
             try:
-                listed = listing.of(state, memory.bank.now())
+                listed = await aside(listing.of, state, memory.bank.now())
             except MemoryNotFound as exc:
                 raise gone() from exc
             items, further = page_from(viewer.call, listed, request, id_of=lambda item: item.id)
-        latest = islice(
-            Listing(order="changed", include_deleted=True).of(state, agent.clock()), _LATEST
-        )
+        changed = Listing(order="changed", include_deleted=True)
+        latest = islice(await aside(changed.of, state, agent.clock()), _LATEST)
     best = max((hit.score for hit in hits), default=0.0)
     return page(
         viewer.request,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line_kit import error_of, got, moved_into, run
@@ -103,6 +106,111 @@ def test_every_setting_is_harmless_or_asks(folder: Path) -> None:
     for name, field in ServiceSettings.model_fields.items():
         asked = needs_consent({"service": {name: "text"}}, folder)
         assert list(asked) == [f"service.{name}"], field
+
+
+def every_key() -> list[tuple[str, ...]]:
+    """The place of every setting there is, through all variants of its parts."""
+    schema = AgentSettings.model_json_schema()
+    places: set[tuple[str, ...]] = set()
+
+    def walk(part: dict[str, Any], place: tuple[str, ...]) -> None:
+        part = schema["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+        variants = [*part.get("anyOf", ()), *part.get("oneOf", ()), *part.get("allOf", ())]
+        for variant in variants:
+            walk(variant, place)
+        for name, inner in part.get("properties", {}).items():
+            walk(inner, (*place, name))
+        if isinstance(inner := part.get("additionalProperties"), dict):
+            walk(inner, (*place, "answerer"))
+        if not variants and "properties" not in part:
+            places.add(place)
+
+    walk(schema, ())
+    return sorted(places)
+
+
+KINDS: dict[str, list[dict[str, Any]]] = {
+    "store": [{"type": "sqlite"}, {"type": "postgres", "url": "{url}"}, {"type": "memory"}],
+    "embedder": [
+        {"type": "litellm", "model": "openai/x"},
+        {"type": "sentence-transformers", "model": "{url}"},
+        {"type": "plugin", "name": "os:system"},
+    ],
+    "reranker": [{"type": "cross-encoder", "model": "{url}"}, {"type": "plugin", "name": "os:x"}],
+    "index": [{"type": "qdrant", "url": "{url}"}],
+    "model": [{"model": "openai/x"}],
+    "roles": [{"answerer": {"model": "openai/x"}}],
+}
+"""Tables that a hostile key needs around it to be read at all."""
+
+
+def settings_with(place: tuple[str, ...], value: object, url: str) -> list[dict[str, Any]]:
+    """Settings that set one key, inside each table that it may stand in."""
+    made: list[dict[str, Any]] = []
+    for around in KINDS.get(place[0], [{}]):
+        table = json.loads(json.dumps({place[0]: around} if around else {}).replace("{url}", url))
+        inner = table
+        for name in place[:-1]:
+            inner = inner.setdefault(name, {})
+        inner[place[-1]] = value
+        made.append(table)
+    return made
+
+
+def test_no_setting_of_a_found_file_sends_a_byte_or_makes_a_file_elsewhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every key there is, with an address, a place elsewhere, a program, a number and a switch."""
+    called: list[object] = []
+
+    def connect(_: socket.socket, address: object) -> None:
+        called.append(address)
+        raise OSError("refused by the test")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-environment")
+    home = folder / "home"
+    work = folder / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    (work / "chat.txt").write_text("Ana: I like tea\n", encoding="utf-8")
+    url = "http://127.0.0.1:9"
+    keys = every_key()
+    assert {("store", "tips"), ("model", "base_url"), ("service", "runs_folder")} <= set(keys)
+    tried = 0
+    for place in keys:
+        for value in (url, "../elsewhere", "os:system", 7, True):
+            for settings in settings_with(place, value, url):
+                tried += 1
+                (work / "memagent.toml").write_text(as_toml(settings), encoding="utf-8")
+                ran = [run("ingest", "chat.txt"), run("ask", "Who likes tea?")]
+                assert called == [], (settings, called)
+                beside = {path.name for path in folder.iterdir()}
+                assert beside <= {"home", "work"}, (settings, beside)
+                assert all(each.exception is None or each.exit_code for each in ran), settings
+    assert tried > 300
+    elsewhere = [path for path in home.rglob("*") if path.is_file()] if home.exists() else []
+    assert {path.suffix for path in elsewhere} <= {".db", ".db-wal", ".db-shm", ".lock", ".tips", ""}
+
+
+def as_toml(settings: dict[str, Any]) -> str:
+    """Write settings as TOML: plain entries first, then tables."""
+    lines: list[str] = []
+
+    def write(table: dict[str, Any], name: str) -> None:
+        if name:
+            lines.append(f"[{name}]")
+        lines.extend(
+            f"{key} = {json.dumps(value)}"
+            for key, value in table.items()
+            if not isinstance(value, dict)
+        )
+        for key, value in table.items():
+            if isinstance(value, dict):
+                write(value, f"{name}.{key}".lstrip("."))
+
+    write(settings, "")
+    return "\n".join(lines) + "\n"
 
 
 def test_what_init_writes_is_trusted(folder: Path) -> None:

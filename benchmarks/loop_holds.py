@@ -234,7 +234,6 @@ async def measured(options: argparse.Namespace, place: str) -> dict[str, Row]:
     ):
         caller = Caller(client)
         await caller.fill(options.items)
-        app.state.document()
         with serving_interpreter():
             for name in routes_of(app):
                 if options.only and not any(word in name for word in options.only):

@@ -1,4 +1,6 @@
-"""Write the page `/docs`: the OpenAPI document as plain HTML, with a form that tries each call.
+"""Write what the service shows of its API: `/openapi.json`, and the page `/docs`.
+
+The page is the document as plain HTML, with a form that tries each call.
 
 python scripts/api_page.py
 
@@ -175,8 +177,10 @@ def example_of(schema: Schema, schemas: Schema, name: str = "", depth: int = 0) 
 
 
 def main() -> None:
-    """Write the page."""
-    API_PAGE.write_text(api_page(create_app().openapi()), encoding="utf-8")
+    """Write the document and the page."""
+    document = create_app().openapi()
+    API_PAGE.with_name("openapi.json").write_text(json.dumps(document), encoding="utf-8")
+    API_PAGE.write_text(api_page(document), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Crowd the door of a service with connections that have no key, and time a caller that has.
 
-The service runs in a process of its own. Four crowds come one after another: 1,000 sockets
+The service runs in a process of its own. Crowds come one after another: 1,000 sockets
 that send a byte of a body every half second, 1,000 that never finish a head, 10,000
 connections one after another that are left open, and heads of 100 MB. Meanwhile one caller
-with a key searches. Prints the p99 of its searches, idle and in each crowd, and the largest
-resident memory of the service; exits with 1 if a p99 is more than `--times` the idle one.
+with a key searches. Then each path that answers without a key is asked as fast as four
+connections can, and so are wrong keys, unknown paths and large bodies. Prints the p99 of
+its searches, idle and in each crowd, and the largest resident memory of the service; exits
+with 1 if a p99 is more than `--times` the idle one.
 
     python scripts/door_crowds.py --searches 300
 """
@@ -22,9 +24,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 import httpx
 import uvicorn
@@ -100,6 +104,68 @@ class Heads(Crowd):
             self.opened += 1
 
 
+class Flood(Crowd):
+    """Whole requests without a key, one after another on each connection, by a process apart."""
+
+    def _run(self) -> None:
+        process = os.fork()
+        if process == 0:
+            os.nice(19)  # the one core that is left belongs to the caller
+            with ThreadPoolExecutor(self.size) as pool:
+                list(pool.map(lambda _: self._ask(), range(self.size)))
+            os._exit(0)
+        self.opened = self.size
+        self._stop.wait()
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+    def _ask(self) -> None:
+        while True:
+            with (
+                suppress(OSError),
+                socket.create_connection(("127.0.0.1", self._port), timeout=10) as connection,
+            ):
+                answer = connection.makefile("rb")
+                while _sent(connection, self._first) and _received(answer):
+                    pass
+
+
+def _sent(connection: socket.socket, request: bytes) -> bool:
+    connection.sendall(request)
+    return True
+
+
+def _received(answer: BinaryIO) -> bool:
+    """Read one answer; False where the connection ends with it."""
+    size, last = 0, False
+    while (line := answer.readline()) not in (b"\r\n", b""):
+        name, _, value = line.lower().partition(b":")
+        size = int(value) if name == b"content-length" else size
+        last |= name == b"connection" and b"close" in value
+    answer.read(size)
+    return line != b"" and not last
+
+
+def asked(path: str, *headers: str, body: str = "") -> bytes:
+    """Return a whole request without a good key."""
+    method = "POST" if body else "GET"
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *headers]
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return ("\r\n".join([*lines, "", ""]) + body).encode()
+
+
+KEYLESS = {
+    **{path: asked(path) for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")},
+    **{path: asked(path) for path in ("/docs/style.css", "/ui", "/ui/sign-in", "/nowhere")},
+    "a wrong key": asked("/v1/memories", "Authorization: Bearer mk_wrong"),
+    "sign-in": asked("/ui/sign-in", body='{"key": "mk_wrong"}'),
+    "a large body": asked("/v1/search", body='{"text": "' + "a" * 3_900_000 + '"}'),
+    "MCP": asked("/mcp", body='{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'),
+}
+"""A request for each path that answers without a key, and ways to be refused."""
+
+
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[int, int, str]]:
     """Serve a store in a forked process: (its id, its port, a key)."""
@@ -153,6 +219,8 @@ def main() -> int:
     """Run the crowds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--searches", type=int, default=300)
+    parser.add_argument("--flooders", type=int, default=4, help="connections of a flood")
+    parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--times", type=float, default=3.0)
     options = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -164,6 +232,10 @@ def main() -> int:
             "1,000 slow heads": lambda: Crowd(port, size=1_000, first=BODY[:40], then=b"a"),
             "10,000 connections": lambda: Crowd(port, size=10_000, first=b"", then=b""),
             "heads of 100 MB": lambda: Heads(port, size=1, first=b"", then=b""),
+            **{
+                name: partial(Flood, port, size=options.flooders, first=first, then=b"")
+                for name, first in KEYLESS.items()
+            },
         }
         with httpx.Client(
             base_url=f"http://127.0.0.1:{port}",
@@ -174,6 +246,8 @@ def main() -> int:
             http.post("/v1/memories", json={"text": "Ana drinks tea"}).raise_for_status()
             p99_ms(http, 50)
             for name, crowd in crowds.items():
+                if options.only and name not in options.only:
+                    continue
                 idle = p99_ms(http, options.searches)
                 with crowd() as people:
                     crowded = p99_ms(http, options.searches)

@@ -8,11 +8,8 @@ are no part of the document.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import cache
-from threading import Lock
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -89,13 +86,6 @@ def create_app() -> FastAPI:
         return app.openapi_schema or _completed(plain())
 
     app.openapi = openapi
-    document, alone = cache(lambda: json.dumps(app.openapi()).encode()), Lock()
-
-    def once() -> bytes:
-        with alone:
-            return document()
-
-    app.state.document = once
     return app
 
 

@@ -12,6 +12,7 @@ Every error as a problem (RFC 9457): the library's, the framework's, and what no
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
@@ -230,6 +231,7 @@ class Gate:
         # Ids of requests only have to differ: some chance for every process, then a
         # count.
         self._ids, self._count = secrets.token_hex(4).encode(), count()
+        self._turn = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through."""
@@ -258,6 +260,7 @@ class Gate:
                 problem = problem.model_copy(update={"request_id": request_id.decode()})
                 await problem_response(problem, _CLOSE)(scope, receive, answer)
             else:
+                await self._wait(scope)
                 await self._app(scope, self._limited(scope, receive, place), answer)
         except ClientDisconnect:
             pass
@@ -280,6 +283,12 @@ class Gate:
                     status=status or 499,
                     request_id=request_id.decode(),
                 )
+
+    async def _wait(self, scope: Scope) -> None:
+        """Let callers with a key go first: of the others one begins in a round of the loop."""
+        if CALLER not in scope and self._service.keys.ever:
+            async with self._turn:
+                await asyncio.sleep(0)
 
     def _refusal(self, scope: Scope) -> Problem | None:
         """Return why the headers alone refuse a request."""

@@ -190,7 +190,14 @@ def test_no_setting_of_a_found_file_sends_a_byte_or_makes_a_file_elsewhere(
                 assert all(each.exception is None or each.exit_code for each in ran), settings
     assert tried > 300
     elsewhere = [path for path in home.rglob("*") if path.is_file()] if home.exists() else []
-    assert {path.suffix for path in elsewhere} <= {".db", ".db-wal", ".db-shm", ".lock", ".tips", ""}
+    assert {path.suffix for path in elsewhere} <= {
+        ".db",
+        ".db-wal",
+        ".db-shm",
+        ".lock",
+        ".tips",
+        "",
+    }
 
 
 def as_toml(settings: dict[str, Any]) -> str:

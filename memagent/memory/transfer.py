@@ -125,12 +125,15 @@ async def import_bank(
             "import into a new user, or erase this one first with reset()"
         )
     rows, state = await aside(_read, path, most_trust)
+    report = await aside(_report, path, len(rows), state)
+    let_go(state)
+    del state  # the memory makes its own from the rows
     moved = await aside(
         lambda: [_moved(row, seq - row.seq) for seq, row in enumerate(rows, present.seq + 1)]
     )
+    rows.clear()
     await bank.log.replay(moved)
-    report = await aside(_report, path, len(rows), state)
-    let_go(rows, moved, state)
+    let_go(moved)
     return report
 
 

@@ -61,29 +61,6 @@ def test_a_store_with_one_memory_is_sure(told: str, question: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "question", "lead"),
-    [
-        ("I work at the bakery and my sister Clara lives in Leeds.", "Where do I work?", ""),
-        ("I work at the bakery and my sister Clara lives in Leeds.", "Where do I live?", ""),
-        ("My sister lives in Leeds and I live in Porto.", "Where do I live?", "Porto."),
-        ("My sister lives in Leeds and I live in Porto.", "Where does my sister live?", ""),
-        ("My sister Clara lives in Leeds.", "Where does Clara live?", "Leeds."),
-        ("Our head office moved to Ghent.", "Where do I live?", ""),
-        ("Our head office moved to Ghent.", "Where did the head office move?", "Ghent."),
-        ("After my divorce I moved to Ghent.", "Where do I live?", "Ghent."),
-        ("I live in Porto and work at Siemens.", "Where do I live?", "Porto."),
-        ("I live in Porto and work at Siemens.", "Where do I work?", "Siemens."),
-    ],
-)
-def test_a_place_answers_for_its_own_verb_and_subject(said: str, question: str, lead: str) -> None:
-    with Agent(path=":memory:", design="verbatim") as agent:
-        agent.remember([{"role": "user", "content": said}], at="2024-01-05")
-        answer = agent.ask(question).text
-    quote = f'user said on 5 January 2024: "{said}"'
-    assert answer == (f"{lead}\n{quote}" if lead else quote)
-
-
-@pytest.mark.parametrize(
     "model", [None, FunctionModel(lambda _: "not asked")], ids=["rules", "model"]
 )
 def test_a_list_is_dated_and_cited_with_and_without_a_model(model: FunctionModel | None) -> None:

@@ -265,17 +265,11 @@ def quote_from(text: str, terms: Sequence[str], *, limit: int = 320) -> str:
 
 _PLACES = re.compile(
     r"\b(?:live|lives|living|lived|move|moved|moving|relocated|settled|based|work|works|study|studies"
-    r"|born|grew\s+up|went|go|travel(?:led|ed)?|flew|stay(?:ed|ing)?)\b"
-    r"(?:(?!\s(?:and|but)\s)[^.?!,;]){0,80}?\s(?:in|to|at|near)\s+"
+    r"|born|grew\s+up|went|go|travel(?:led|ed)?|flew|stay(?:ed|ing)?)\b[^.?!,;]{0,80}?\s(?:in|to|at|near)\s+"
     r"((?:the\s+)?[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*)"
 )
-_LIVING = "liv|mov|reloc|settl|based|born|grew|stay"
-_VERBS = {"live": _LIVING, "home": _LIVING, "resid": _LIVING, "work": "work", "studi": "stud"}
-"""Beginnings of the verbs whose place answers a question with such a term."""
-_ANOTHERS = re.compile(
-    r"\b(?:my|our|his|her|their)\s+(?:(?!(?:and|but|or|I|we|s?he|they)\b)[\w’'-]+\s+){0,3}$", re.I
-)
-"""A verb's subject that is not the speaker: "my sister Clara"."""
+_LIVING = re.compile(r"liv|mov|reloc|settl|based|born|grew|stay", re.I)
+"""Verbs of a place that somebody lives at; a job or a journey names another."""
 _COUNTS = re.compile(
     rf"\b({NUMBER.pattern})\s+"
     r"(?:\w+\s+){0,2}?([a-z]+)",
@@ -301,14 +295,13 @@ def short_answer(evidence: Evidence, view: QuestionView) -> str:
     )
     asked = set(view.terms)
     if view.kind is QuestionKind.WHERE:
-        verbs = "|".join(_VERBS[term] for term in asked if term in _VERBS)
+        living = bool(asked & {"live", "home", "resid"})
         spans = [
             match[1]
             for match in _PLACES.finditer(text)
-            if re.match(verbs, match[0], re.I)
-            and not _of_another(text[: match.start()], view)
-            and not _TAKEN.search(text[: match.start(1)])
+            if not living or _LIVING.match(match[0]) is not None
         ]
+        spans = [span for span in spans if not _TAKEN.search(text[: text.index(span)])]
     elif view.kind is QuestionKind.HOW_MANY:
         spans = [match[1] for match in _COUNTS.finditer(text) if asked & set(tokenize(match[2]))]
     elif "name" in asked or "call" in asked:
@@ -316,13 +309,6 @@ def short_answer(evidence: Evidence, view: QuestionView) -> str:
     else:
         return ""
     return f"{spans[0]}." if len(set(spans)) == 1 else ""
-
-
-def _of_another(before: str, view: QuestionView) -> bool:
-    """Say whether the subject of a verb is another person than the question names."""
-    subject = _ANOTHERS.search(before)
-    asked = {*view.terms, *tokenize(" ".join(view.people))}
-    return subject is not None and not asked & set(tokenize(subject[0]))
 
 
 _TAKEN = re.compile(r"(?:n['’]t|\bnot|\bno\s+longer|\bused\s+to|\bleft)\b[^.?!,;]*$", re.I)

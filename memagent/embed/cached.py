@@ -140,8 +140,11 @@ class CachedEmbedder:
         self._capacity = capacity
         self._recent: OrderedDict[str, Vector] = OrderedDict()
         self._lock = threading.Lock()
-        other: Embedder | None = getattr(inner, "queries", None)
-        self.queries = CachedEmbedder(other, shared=shared, capacity=capacity) if other else None
+        self.queries: CachedEmbedder | None = (
+            CachedEmbedder(other, shared=shared, capacity=capacity)
+            if (other := getattr(inner, "queries", None))
+            else None
+        )
 
     @property
     def id(self) -> str:

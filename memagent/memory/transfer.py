@@ -151,6 +151,8 @@ def _read(path: Path, most_trust: Trust) -> tuple[list[JournalRow], BankState]:
                 "nothing was imported"
             ) from exc
     _refuse_unsound_sessions(path, state)
+    if any(name != item.id for name, item in state.items.items()):
+        raise InputError(f"{path}: a change gives an item another id; nothing was imported")
     if state.digest() != header["digest"]:
         raise SnapshotMismatch(
             f"{path}: the header says digest {str(header['digest'])[:12]}, "

@@ -26,14 +26,15 @@ from memagent.service.access import named_call
 from memagent.service.gate import problem_response, request_id_of
 
 PATH: Final = "/mcp"
-TOOLS_BY_SCOPE: Final[dict[str, frozenset[str]]] = {
-    "memory:read": frozenset({"search", "list", "history"}),
-    "chat": frozenset({"ask"}),
-    "memory:write": frozenset({"add", "undo", "recall", "report"}),
-    "memory:delete": frozenset({"forget", "erase"}),
+SCOPES_OF_TOOLS: Final[dict[str, frozenset[str]]] = {
+    **dict.fromkeys(("search", "list", "history"), frozenset({"memory:read"})),
+    "ask": frozenset({"chat"}),
+    **dict.fromkeys(("add", "undo", "report"), frozenset({"memory:write"})),
+    "recall": frozenset({"memory:read", "memory:write"}),
+    **dict.fromkeys(("forget", "erase"), frozenset({"memory:delete"})),
 }
-"""The tools that each scope of a key allows; the same scopes as for the paths that do the
-same.
+"""The scopes that each tool needs, all of them: those of the path that does the same. A tool
+that does not stand here is offered to nobody.
 """
 _NAMED_BY: Final = {"user_id": "x-user-id", "agent_id": "x-agent-id", "run_id": "x-run-id"}
 _AGENT: Final = "memagent.agent"
@@ -64,9 +65,8 @@ class McpMount:
         scope["route"] = self.route
         request = Request(scope, receive)
         call = named_call(request, **{name: _named(request, name) for name in _NAMED_BY})
-        tools = frozenset[str]().union(
-            *(TOOLS_BY_SCOPE.get(name, frozenset()) for name in call.caller.scopes)
-        )
+        held = call.caller.scopes
+        tools = frozenset(name for name, needed in SCOPES_OF_TOOLS.items() if needed <= held)
         if not tools:
             raise ServiceError("the API key allows none of the MCP tools", code="forbidden")
         if scope["method"] != "POST":

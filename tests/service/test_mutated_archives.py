@@ -190,3 +190,17 @@ def test_an_altered_archive_is_refused_or_leaves_a_memory_that_can_be_read(
                     check(case, http.post(path, params=user, json=body))
     assert faults == []
     assert taken > CASES // 10, "some are sound, else the reading is not tested"
+
+
+def test_a_change_that_gives_an_item_another_id_is_refused(
+    served: Served, rows: list[dict[str, Any]]
+) -> None:
+    altered = copy.deepcopy(rows)
+    changes = [change for row in altered for change in row["entry"].get("changes", ())]
+    after = [change["after"] for change in changes if change.get("after")]
+    after[-1]["id"] = "another"
+    head = {"Content-Type": "application/x-ndjson"}
+    with served.http() as http:
+        answer = http.post("/v1/users/other/import", content=sealed(altered), headers=head)
+        assert answer.status_code == 422 and "another id" in answer.json()["detail"], answer.text
+        assert http.get("/v1/memories", params={"user_id": "other"}).json()["items"] == []

@@ -135,6 +135,9 @@ def test_both_faces_allow_the_same(served: Served, scopes: tuple[Any, ...]) -> N
     assert {name: pair for name, pair in allowed.items() if pair[0] is not pair[1]} == {}
     for name, needed in (("search", "memory:read"), ("add", "memory:write"), ("ask", "chat")):
         assert allowed[name][0] is (needed in scopes)
+    assert allowed["recall"][0] is ({"memory:read", "memory:write"} <= set(scopes)), (
+        "it shows memories and begins a trial"
+    )
     for name in ("forget", "erase"):
         assert allowed[name][0] is ("memory:delete" in scopes)
     if "memory:delete" not in scopes:

@@ -193,8 +193,8 @@ def _words(
 
 @lru_cache(maxsize=8_192)
 def _terms(text: str) -> frozenset[str]:
-    """Return the distinct index terms of a text."""
-    return frozenset(tokenize(text))
+    """Return the distinct index terms of a text, of its first 4,000 characters."""
+    return frozenset(tokenize(text[:4_000]))
 
 
 @lru_cache(maxsize=8_192)

@@ -162,7 +162,11 @@ trials_router = APIRouter(tags=["trials"])
     "/v1/trials", status_code=201, responses=openapi_responses(Recall, 201, "The trial, with hits")
 )
 async def start_trial(body: NewTrial, call: Writer) -> Response:
-    """Recall memories for a task and start a trial with what was shown."""
+    """Recall memories for a task and start a trial with what was shown.
+
+    The key needs the scope memory:read too.
+    """
+    call.need("memory:read", "shows memories")
 
     async def work() -> Response:
         with call.agent() as agent:

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
-from functools import partial
 from typing import Final
 
 from memagent.core.answers import (
@@ -35,7 +34,6 @@ from memagent.core.answers import (
     Question,
     Verdict,
 )
-from memagent.core.long_work import LARGE_CHARS, aside
 from memagent.core.records import MemoryItem, TimeSpan, Trust
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.lines import day_span
@@ -216,7 +214,8 @@ class EvidenceAnswerer:
         """Return an answer with one to three quotations, or an abstention that says why."""
         if (listed := overview(question, ctx)) is not None:
             return listed.model_copy(update={"notes": (NO_MODEL_NOTE, *listed.notes)})
-        bank, state = ctx.bank, ctx.bank.state
+        bank = ctx.bank
+        state = bank.state
         speakers = dict.fromkeys(
             name
             for hit in hits
@@ -231,9 +230,8 @@ class EvidenceAnswerer:
         if stranger is not None:
             return _abstention(f"{stranger} is never mentioned in memory.")
         weights = term_weights(view.terms, bank.view.index)
-        read = partial(read_hits, view, hits, state, text=question.text, weights=weights)
-        large = sum(len(hit.text) for hit in hits) >= LARGE_CHARS
-        reading = latest_first(await aside(read) if large else read(), view, question.text)
+        reading = read_hits(view, hits, state, text=question.text, weights=weights)
+        reading = latest_first(reading, view, question.text)
         if not reading.order:
             return _abstention("Nothing was found.")
         best = reading.order[0]

@@ -141,6 +141,9 @@ def _read(path: Path, most_trust: Trust) -> tuple[list[JournalRow], BankState]:
     """Return the rows of an export and the state that they give; raise as `import_bank`."""
     header, rows = _checked(path)
     _refuse_trust_above(path, rows, most_trust)
+    changes = (change for row in rows for change in getattr(row.entry, "changes", ()))
+    if any(change.after is not None and change.after.id != change.id for change in changes):
+        raise InputError(f"{path}: a change gives an item another id; nothing was imported")
     state = EMPTY_STATE
     for number, row in enumerate(rows, 1):
         try:
@@ -151,8 +154,6 @@ def _read(path: Path, most_trust: Trust) -> tuple[list[JournalRow], BankState]:
                 "nothing was imported"
             ) from exc
     _refuse_unsound_sessions(path, state)
-    if any(name != item.id for name, item in state.items.items()):
-        raise InputError(f"{path}: a change gives an item another id; nothing was imported")
     if state.digest() != header["digest"]:
         raise SnapshotMismatch(
             f"{path}: the header says digest {str(header['digest'])[:12]}, "

@@ -23,8 +23,8 @@ from memagent.core.answers import Filter
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, SourceRef, TimeSpan
 from memagent.memory.bank import MemoryBank
-from memagent.search.scoring import Scoring
-from memagent.testing.index_kit import unit_vectors
+from memagent.search.index import Scoring
+from memagent.testing.kits import unit_vectors
 
 DIM = 384
 SPEAKERS = 20  # one speaker's items are 5 % of all
@@ -92,9 +92,9 @@ async def one_round(bank: MemoryBank, number: int, query: Any, seed: str) -> dic
     )
     c = clock()
     await fork.refresh()
-    found = Scoring(fork.view.index, vector=query).nearest(
-        k=10, where=Filter(speakers=frozenset({"speaker 3"}))
-    )
+    scoring = Scoring(fork.view.index, vector=query)
+    where = Filter(speakers=frozenset({"speaker 3"}))
+    found = scoring.listed(scoring.cosines(k=10, where=where))
     d = clock()
     walked = fork.state.graph.walk([seed], hops=2, limit=50)
     e = clock()

@@ -2,8 +2,9 @@
 
 Promises: 256 rollouts, agent and memory included, are at least 10 times as fast in
 batches as one by one (500k), the engine has at least 0.7 of the speed of
-`model.generate`, all but generation and loss is at most 8 % of a step (30m), and local
-reruns add at most 2 generation rounds. Times are processor time of one thread, and
+`model.generate`, all but generation and loss is at most 8 % of a step (30m), local
+reruns add at most 2 generation rounds, and rollouts whose replies have a long tail take at
+most 1.15 times the decode steps of the longest of them. Times are processor time of one thread, and
 everything is compared within one run.
 
 Rollouts are those of the real agent in the world `tiny`: prompts, parsing, search and
@@ -14,7 +15,7 @@ left-padded prompts, temperature 1, dtype and thread; neither side knows an end 
 there, so both give the same number of tokens.
 
     python benchmarks/generation.py [--sizes 500k,30m] [--widths 1,8,16,32,64,256]
-        [--parts rounds,rollouts,sampler,step] [--quick]
+        [--parts rounds,rollouts,sampler,tail,step] [--quick]
 
 The widest batches are for the smaller sizes. `--quick` is 500k alone in narrow batches.
 """
@@ -28,6 +29,7 @@ import random
 import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,15 +40,16 @@ from transformers import TrainerCallback, set_seed
 
 import train.rollouts.experience
 import train.run.trainer
-import train.sampling.policy
+import train.sampling.batcher
 from environments.datasets.synthetic import Synthetic, synthetic
 from environments.demonstrations.ideal import demonstrations, lines_of
 from environments.records import Episode
-from environments.worlds.language.vocabulary import tiny_vocabulary
+from environments.worlds.language.lexicon import tiny_vocabulary
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
+from memagent.core.exchange import Message, ModelRequest, Role, Sampling
 from memagent.core.records import Scope
 from memagent.testing import FunctionModel
 from train.rollouts.collect import Collector, RolloutPlan
@@ -54,9 +57,10 @@ from train.rollouts.experience import Experience
 from train.run.config import LoGoGRPOConfig
 from train.run.plans import credit_plan, rollout_plan
 from train.run.trainer import LoGoGRPOTrainer
-from train.sampling.generation import Job, Sampled, TransformersEngine
+from train.sampling.batcher import Job, Sampled
+from train.sampling.decisions import small_model, word_tokenizer, words_of
+from train.sampling.generation import TransformersEngine
 from train.sampling.policy import PolicyModel
-from train.sampling.small_models import small_model, word_tokenizer, words_of
 from train.sync import run_sync
 
 SESSIONS = 2
@@ -269,7 +273,7 @@ def step_shares(
 
     The modules' own clocks are set to processor time.
     """
-    for module in (train.sampling.policy, train.rollouts.experience, train.run.trainer):
+    for module in (train.sampling.batcher, train.rollouts.experience, train.run.trainer):
         module.perf_counter = time.process_time  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory() as folder:
         args = LoGoGRPOConfig(
@@ -362,6 +366,61 @@ def rounds(tokenizer: Any, sessions: int, *, local: float) -> int:
     return policy.stats.rounds
 
 
+# -- a long tail -----------------------------------------------------------------------
+
+
+def long_tail(model: Any, tokenizer: Any, *, rollouts: int, calls: int = 8) -> dict[str, float]:
+    """Count the decode steps of rollouts whose replies have a mean of 200 tokens, 1,024 at most.
+
+    Free-running rollouts take as many as the longest has tokens; in lockstep every call
+    waits for the longest reply.
+    """
+    draws = random.Random(rollouts)
+    lengths = [
+        [min(1024, max(1, round(draws.expovariate(1 / 200)))) for _ in range(calls)]
+        for _ in range(rollouts)
+    ]
+    policy = PolicyModel(engine_of(model, tokenizer), tokenizer, width=rollouts)
+    counts: Counter[str] = Counter()
+    forward = model.forward
+
+    def counted(*values: Any, **options: Any) -> Any:
+        counts["steps" if options["input_ids"].shape[1] == 1 else "prompts"] += 1
+        return forward(*values, **options)
+
+    async def rollout(member: int) -> None:
+        view = policy.bound(str(member))
+        with policy.participant():
+            for number, length in enumerate(lengths[member]):
+                message = Message(role="user", content=f"{member} {number}")
+                await view.complete(
+                    ModelRequest(
+                        role=Role.MANAGER,
+                        messages=(message,),
+                        sampling=Sampling(max_tokens=length),
+                    )
+                )
+
+    async def every() -> None:
+        await asyncio.gather(*(asyncio.create_task(rollout(each)) for each in range(rollouts)))
+
+    model.forward = counted
+    try:
+        seconds, _ = cpu_of(lambda: asyncio.run(every()))
+    finally:
+        model.forward = forward
+    free = max(map(sum, lengths))
+    lockstep = sum(max(each[call] for each in lengths) for call in range(calls))
+    return {
+        "decode steps": counts["steps"],
+        "passes over prompts": counts["prompts"],
+        "steps over free-running": round(counts["steps"] / free, 3),
+        "passes over free-running": round(counts.total() / free, 3),
+        "lockstep over free-running": round(lockstep / free, 2),
+        "processor seconds": round(seconds, 1),
+    }
+
+
 def main(*, sizes: Sequence[str], widths: Sequence[int], parts: Sequence[str]) -> None:
     """Measure and print."""
     torch.set_num_threads(1)
@@ -400,6 +459,15 @@ def main(*, sizes: Sequence[str], widths: Sequence[int], parts: Sequence[str]) -
                 round(1 / slowest, 2),
                 1.43,
             )
+        if "tail" in parts:
+            for rollouts in (20, 64):
+                found[f"long tail, {rollouts} rollouts"] = tail = long_tail(
+                    model, tokenizer, rollouts=rollouts
+                )
+                promises[f"decode steps over free-running, {rollouts} rollouts, {size}"] = (
+                    tail["steps over free-running"],
+                    1.15,
+                )
         if "step" in parts:
             shape = {"sessions": 4, "members": 8} if small else {"sessions": 2, "members": 4}
             found["step"] = step_shares(
@@ -419,7 +487,7 @@ if __name__ == "__main__":
     )
     parser.add_argument("--sizes", default="500k,30m")
     parser.add_argument("--widths", default="1,8,16,32,64,256")
-    parser.add_argument("--parts", default="rounds,rollouts,sampler,step")
+    parser.add_argument("--parts", default="rounds,rollouts,sampler,tail,step")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     main(

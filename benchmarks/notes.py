@@ -15,9 +15,8 @@ from measured import report
 
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import SessionStored
-from memagent.journal.backend import Tip
 from memagent.journal.proof.tips import Seal, TipBook
-from memagent.journal.rows import scope_key
+from memagent.journal.rows import Tip, scope_key
 from memagent.journal.sqlite import SqlJournal
 
 SCOPE = Scope(user_id="ana")

@@ -49,7 +49,7 @@ async def build(path: Path | str, items: int) -> dict[str, float]:
     """Write a store with so many items and its checkpoint; return the seconds of both."""
     from memagent.core.ops import Add, OpBatch
     from memagent.core.records import Fact, Scope, Session, SourceRef, TimeSpan, Turn
-    from memagent.open_store import OpenStore
+    from memagent.opening.open_store import OpenStore
 
     rng, day = random.Random(1), datetime(2020, 1, 1, tzinfo=UTC)
     store = OpenStore.open(path=path)
@@ -95,7 +95,7 @@ async def add_tail(path: Path | str, entries: int = TAIL) -> None:
     from memagent.checkpoints import store as policy
     from memagent.core.ops import Add, OpBatch
     from memagent.core.records import Fact, Scope, SourceRef
-    from memagent.open_store import OpenStore
+    from memagent.opening.open_store import OpenStore
 
     rng = random.Random(2)
     policy.__dict__.update(FEWEST_ENTRIES=1 << 40)
@@ -112,7 +112,7 @@ async def measure(path: Path | str, *, replay: bool) -> dict[str, Any]:
     from memagent.core.answers import Query
     from memagent.core.records import Scope
     from memagent.memory.bank import MemoryBank
-    from memagent.open_store import OpenStore
+    from memagent.opening.open_store import OpenStore
 
     kind = "postgres" if str(path).startswith("postgres") else "sqlite"
     for name in ("checkpoints.store", "embed.static", f"journal.{kind}.journal"):

@@ -30,8 +30,7 @@ from memagent.core.ops import Add, OpBatch
 from memagent.core.recipes import RECIPES, Recipe
 from memagent.core.records import Event, EventEdge, Fact, Relation, Session, SourceRef, Turn
 from memagent.core.snapshot import GraphDelta
-from memagent.embed.cached import CachedEmbedder
-from memagent.embed.static import StaticEmbedder
+from memagent.embed.static import CachedEmbedder, StaticEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.state.adjacency import graph_of
 from memagent.timex.resolve import find_times

@@ -41,7 +41,7 @@ def measure(sessions: int, tokens: int, size: str) -> dict[str, float]:
     from train.rollouts.anchors import SessionSpread
     from train.rollouts.experience import Step
     from train.run.models import new_model
-    from train.run.stages import stage_config
+    from train.run.runs import stage_config
     from train.run.task import TrainingTask, demonstrate
     from train.run.trainer import LoGoGRPOTrainer
     from train.settings.run import checked_run

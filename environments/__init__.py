@@ -11,8 +11,13 @@ from environments.errors import EnvironmentFault
 from environments.play.answer_cache import AnswerCache, with_answer_cache
 from environments.play.group_scoring import GroupScore, score_group
 from environments.play.rollout import MemoryAgent, answer_probes, play, replay_session
-from environments.play.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
-from environments.play.snapshots import Place, SnapshotStore
+from environments.play.snapshots import (
+    Place,
+    SnapshotStore,
+    snapshot_from_json,
+    snapshot_to_json,
+    trace_digest,
+)
 from environments.records import (
     Episode,
     Probe,
@@ -22,8 +27,13 @@ from environments.records import (
     SessionTrace,
     Trajectory,
 )
-from environments.rewards.credit import SessionCredit, session_credits
-from environments.rewards.questions import SessionQuestions, episode_questions, questions_for
+from environments.rewards.questions import (
+    SessionCredit,
+    SessionQuestions,
+    episode_questions,
+    questions_for,
+    session_credits,
+)
 from environments.rewards.scoring import Scoring
 from environments.rewards.terms import Outcome, Reward, Weighted, memory_r2_reward, outcome_of
 from environments.views import select_probes, select_sessions, truncate

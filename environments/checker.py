@@ -10,7 +10,7 @@ from itertools import islice
 
 from environments.base import Environment, Split
 from environments.play.rollout import play, replay_session
-from environments.play.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
+from environments.play.snapshots import snapshot_from_json, snapshot_to_json, trace_digest
 from environments.records import Episode, Score
 from environments.views import truncate
 from memagent.build import open_agent

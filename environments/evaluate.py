@@ -29,6 +29,7 @@ from environments.dialogues.state import state_command
 from environments.evaluation.benchmark_command import benchmark_verb
 from environments.evaluation.synthetic_command import synthetic_command
 from environments.play_command import play_command
+from memagent.cli.frame import USAGE_ERROR
 from memagent.core.errors import MemAgentError
 
 app = typer.Typer(
@@ -61,9 +62,16 @@ for _name, _verb in VERBS.items():
 
 
 def main() -> None:
-    """Entry point: what goes wrong is told in one line and exits with 1."""
+    """Entry point: what goes wrong is told in one line; exits with 1, for wrong usage with 2."""
     try:
-        app()
+        sys.exit(app(standalone_mode=not sys.argv[1:]))
+    except USAGE_ERROR as error:
+        place: str = getattr(getattr(error, "ctx", None), "command_path", "memagent-eval")
+        message: str = getattr(error, "format_message", error.__str__)().rstrip(".")
+        typer.echo(f"memagent-eval: {message} (see: {place} --help)", err=True)
+        sys.exit(2)
+    except typer.Abort:
+        sys.exit(1)
     except MemAgentError as error:
         typer.echo(f"memagent-eval: {error}", err=True)
         sys.exit(1)

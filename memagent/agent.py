@@ -20,22 +20,26 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
-from memagent.agent_parts import AgentOptions, check_options, new_thread, scope_of
-from memagent.async_agent import AsyncAgent, Graphs
-from memagent.background import Background
-from memagent.blocking import SyncMemory as SyncMemory, blocking, blocking_stream
+from memagent.async_agent import (
+    AgentOptions,
+    AsyncAgent,
+    Graphs,
+    check_options,
+    new_thread,
+    scope_of,
+)
 from memagent.config import AgentSettings
 from memagent.core.answers import Reply, ReplyDelta
 from memagent.core.errors import ConfigError
 from memagent.core.records import Session
-from memagent.core.reports import AgentStatus, IngestReport
+from memagent.core.reports import AgentStatus, IngestReport, OnError
 from memagent.core.snapshot import MemorySnapshot
 from memagent.designs.base import MemoryDesign
-from memagent.live_agent import LiveAgent
 from memagent.memory.incoming import Said, When, as_session
-from memagent.parts import build_model
+from memagent.opening.parts import build_model
 from memagent.protocols import ChatModel, Embedder
-from memagent.remembering import OnError
+from memagent.sync.live_agent import Background, LiveAgent
+from memagent.sync.verbs import SyncMemory as SyncMemory, blocking, blocking_stream
 
 if TYPE_CHECKING:
     from memagent.graphs.chat_run import ChatOptions

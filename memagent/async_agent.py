@@ -1,31 +1,40 @@
 """The agent: a design, a model, a memory bank and tools, as one small frozen value.
 
 Serving, evaluation and rollouts hold this same class and call the same methods;
-`with_model` and `at` give copies that share what they can. `remember` stores the raw
-turns before any model is asked, then runs the ingest graph chunk by chunk and picks up
-where an earlier try stopped. `ask` runs the answer graph.
+`with_model` and `at` give copies that share what they can and own nothing. An agent over
+a `bank` owns nothing either; without one it opens the memory at `path` and closes it.
+`remember` stores the raw turns before any model is asked, then runs the ingest graph
+chunk by chunk and picks up where an earlier try stopped. `ask` runs the answer graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack, cast
+from uuid import uuid4
 
-from memagent.agent_parts import AgentParts
+from pydantic import ValidationError
+
+from memagent.config import AgentSettings
 from memagent.core import Later
 from memagent.core.answers import Answer, AsOf, Question, Reply, ReplyDelta
-from memagent.core.exchange import Message, ModelRequest, Role
-from memagent.core.recipes import Recipe
-from memagent.core.records import Session, Trust
-from memagent.core.reports import AgentStatus, IngestReport
-from memagent.core.snapshot import Commit
+from memagent.core.errors import ConfigError, InputError, check_keywords, check_type, fault_in
+from memagent.core.exchange import Message, ModelRequest, Role, Sampling
+from memagent.core.recipes import BALANCED, Recipe
+from memagent.core.records import Scope, Session, Trust
+from memagent.core.reports import AgentStatus, IngestReport, OnError
+from memagent.core.snapshot import Commit, MemorySnapshot
 from memagent.core.trials import Trial
+from memagent.designs.base import MemoryDesign
+from memagent.memory.bank import MemoryBank, system_clock
 from memagent.memory.incoming import Said, When, as_question, as_session, split_session
-from memagent.parts import NoModel
-from memagent.remembering import OnError, remember_session
+from memagent.opening.open_store import OpenStore
+from memagent.opening.parts import NoModel, build_design, build_model
+from memagent.protocols import ChatModel, Clock, Embedder
 from memagent.tracing import (
     Attributes,
     Span,
@@ -40,21 +49,134 @@ from memagent.tracing import (
 
 if TYPE_CHECKING:
     from memagent import experience
-    from memagent.designs.parts import guarded, reading
+    from memagent.events.graph_files import FrozenEventGraph
     from memagent.experience import Learned, Recall, ReportOptions
     from memagent.graphs.chat_run import ChatOptions
-    from memagent.graphs.state import AgentContext
-    from memagent.llm import wrappers, wrappers as traced_model
-    from memagent.memory import threads, timetravel
+    from memagent.graphs.state import AgentContext, Tool
+    from memagent.llm import wrappers
+    from memagent.memory import facade, timetravel
     from memagent.memory.options import SearchArguments, SearchHits
 else:
-    guarded = Later("memagent.designs.parts.guarded")
-    reading = Later("memagent.designs.parts.reading")
     experience = Later("memagent.experience")
-    traced_model = Later("memagent.llm.wrappers")
     wrappers = Later("memagent.llm.wrappers")
     timetravel = Later("memagent.memory.timetravel")
-    threads = Later("memagent.memory.threads")
+
+
+class AgentOptions(TypedDict, total=False):
+    """The keywords of an agent; None, where allowed, leaves a choice to the settings."""
+
+    design: MemoryDesign | str | None
+    embedder: Embedder | str | None
+    tools: Sequence[Tool]
+    base_url: str | None
+    """The address of the model's server."""
+    api_key: str | None
+    """Its key; without one litellm reads the provider's own environment variable."""
+    read_only: bool
+    settings: AgentSettings | None
+    checkpointer: Any
+    """One of LangGraph's; it keeps runs of `chat` that are cut off."""
+    thread: str | None
+    """The conversation of messages that name none; a new one for each agent unless given."""
+
+
+class AsyncOptions(AgentOptions, total=False):
+    """The keywords of an `AsyncAgent`: those of every agent, and what only coroutines take."""
+
+    bank: MemoryBank | None
+    """A memory that is open already, in the place of `path` and `embedder`."""
+    clock: Clock
+    sampling: Mapping[Role, Sampling] | None
+    tracing: bool | None
+    """Whether LangSmith may trace the graphs."""
+    capture_content: bool | None
+    """Whether OpenTelemetry spans may tell texts: queries, memories, prompts, answers."""
+    recipe: Recipe | None
+    """The recipe of questions and searches that name none.
+
+    None leaves it to the design, and to `balanced` for `search`.
+    """
+    keep_unreadable: bool
+    """Whether an unreadable reply counts as one without facts or ops, not as a failure.
+
+    For rollouts, where what a model writes is data.
+    """
+
+
+_OPENING: Final = ("model", "user_id", "path")
+# Whose memory it is where nobody is named.
+_ANYBODY: Final = "default"
+
+
+def check_options(options: AgentOptions, kind: type[Any] = AgentOptions) -> None:
+    """Raise `TypeError` for a keyword that no agent has, `ConfigError` for other settings."""
+    check_keywords("an agent", options, (*_OPENING, *kind.__annotations__))
+    check_type("thread", options.get("thread"), str | None, "a text")
+    check_type("tools", options.get("tools", ()), Iterable, "a list of functions")
+    if not isinstance(cast("object", options.get("settings")), AgentSettings | None):
+        raise ConfigError(
+            "settings must be AgentSettings, such as memagent.config.load_settings('memagent.toml')"
+        )
+
+
+_default_settings = cache(AgentSettings)
+
+
+def new_thread() -> str:
+    """Return the id of a conversation that belongs to one agent of this process."""
+    return f"chat-{uuid4().hex[:12]}"
+
+
+def scope_of(user_id: str) -> Scope:
+    """Return the scope of a user. Raises `InputError` for a text that is no user id."""
+    try:
+        return Scope(user_id=user_id)
+    except ValidationError as exc:
+        raise InputError(f"{str(user_id)[:40]!r} cannot be a user id: {fault_in(exc)}") from exc
+
+
+def _opened(
+    model: ChatModel | str | None, user_id: str, path: str | Path | None, options: AsyncOptions
+) -> dict[str, Any]:
+    """Return the parts of an agent, with the memory opened unless one is given."""
+    check_options(options, AsyncOptions)
+    settings, embedder = options.get("settings"), options.get("embedder")
+    defaults = settings or _default_settings()
+    chat = build_model(
+        model, defaults, base_url=options.get("base_url"), api_key=options.get("api_key")
+    )
+    design = build_design(options.get("design") or defaults.design, has_model=chat is not None)
+    bank, clock = options.get("bank"), options.get("clock", system_clock)
+    store: OpenStore | None = None
+    if bank is None:
+        scope = scope_of(user_id)
+        store = OpenStore.open(
+            settings,
+            path=path,
+            embedder=embedder,
+            read_only=options.get("read_only", False),
+            clock=clock,
+        )
+        bank = store.bank(scope)
+    elif path is not None or embedder is not None or options.get("read_only") is not None:
+        raise ConfigError("a `bank` has its own path, embedder and mode; give one or the other")
+    elif user_id not in (_ANYBODY, bank.scope.user_id):
+        raise ConfigError(f"the `bank` is that of {bank.scope.user_id!r}, not of {user_id!r}")
+    chosen: dict[str, Any] = {}
+    for name in ("sampling", "tracing", "capture_content", "recipe"):
+        given = options.get(name)
+        chosen[name] = getattr(defaults, name) if given is None else given
+    return chosen | {
+        "design": design,
+        "model": chat or NoModel(),
+        "bank": bank,
+        "clock": clock,
+        "tools": tuple(options.get("tools", ())),
+        "keep_unreadable": options.get("keep_unreadable", False),
+        "checkpointer": options.get("checkpointer"),
+        "thread": options.get("thread") or new_thread(),
+        "store": store,
+    }
 
 
 class Graphs:
@@ -85,6 +207,89 @@ class Graphs:
         return ANSWER.compiled
 
 
+@dataclass(frozen=True, init=False)
+class AgentParts:
+    """A design, a model, a memory bank and tools, and the store behind the bank if it is own."""
+
+    design: MemoryDesign
+    model: ChatModel
+    bank: MemoryBank
+    clock: Clock
+    tools: tuple[Tool, ...]
+    sampling: Mapping[Role, Sampling]
+    tracing: bool
+    capture_content: bool
+    recipe: Recipe | None
+    keep_unreadable: bool
+    checkpointer: Any
+    thread: str
+    store: OpenStore | None = field(init=False, repr=False, compare=False)
+    """The store that this agent opened and closes."""
+
+    def __init__(
+        self,
+        model: ChatModel | str | None = None,
+        user_id: str = _ANYBODY,
+        path: str | Path | None = None,
+        **options: Unpack[AsyncOptions],
+    ) -> None:
+        """Open the memory of a user at `path`, or take one that is open as `bank`.
+
+        Further keywords are those of `AsyncOptions`; what is None comes from the
+        settings. Raises `ConfigError`, `InputError`, `StoreLocked`, `StoreError`.
+        """
+        vars(self).update(_opened(model, user_id, path, options))
+
+    async def aclose(self) -> None:
+        """Release the memory that this agent opened; harmless when repeated."""
+        if self.store is not None:
+            self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    @property
+    def memory(self) -> facade.Memory:
+        """Direct verbs on the memory."""
+        from memagent.memory.facade import Memory
+
+        return Memory(
+            self.bank, recipe=self.recipe or BALANCED, capture_content=self.capture_content
+        )
+
+    @property
+    def embedder(self) -> Embedder:
+        """The bank's embedder."""
+        return self.bank.embedder
+
+    @property
+    def event_graph(self) -> FrozenEventGraph:
+        """The event graph, as last read or written, as a frozen networkx graph; O(1)."""
+        from memagent.events.graph_files import FrozenEventGraph
+
+        return FrozenEventGraph(self.bank.state.graph)
+
+    def with_model(self, model: ChatModel) -> Self:
+        """Return the same agent with another model."""
+        return replace(self, model=model)
+
+    def at(self, snapshot: MemorySnapshot) -> Self:
+        """Return the same agent on a private memory that starts from a snapshot."""
+        return replace(self, bank=self.bank.at(snapshot))
+
+    def snapshot(self) -> MemorySnapshot:
+        """Return the memory as last read or written; O(1)."""
+        return self.bank.snapshot()
+
+    @property
+    def graphs(self) -> Graphs:
+        """The LangGraph graphs, for use as subgraphs and for streaming."""
+        return Graphs()
+
+
 class AsyncAgent(AgentParts):
     """An agent with a memory, for coroutines: a small frozen value.
 
@@ -93,18 +298,13 @@ class AsyncAgent(AgentParts):
     """
 
     @property
-    def graphs(self) -> Graphs:
-        """The LangGraph graphs, for use as subgraphs and for streaming."""
-        return Graphs()
-
-    @property
     def context(self) -> AgentContext:
         """The context that the nodes of the graphs need at run time."""
         from memagent.graphs.state import AgentContext
 
         return AgentContext(
             design=self.design,
-            model=traced_model.traced(self.model) if tracing() else self.model,
+            model=wrappers.traced(self.model) if tracing() else self.model,
             bank=self.bank,
             clock=self.clock,
             tools=self.tools,
@@ -130,18 +330,18 @@ class AsyncAgent(AgentParts):
         is not done. `on_error="keep"` returns the report with the failed chunk instead.
         Raises `InputError` for turns that cannot be stored.
         """
+        from memagent.graphs.ingest import remember_session
+
         session = as_session(what, at=at, session_id=session_id, now=self.clock())
-        context = self.context
-        if not self.keep_unreadable and self.design.needs_model:
-            own = guarded.guarded(context.design, pair=reading.backed_by_reader)
-            context = replace(context, design=own)
         with operation_span("upsert_memory", capture=self.capture_content) as span:
-            report, failure = await remember_session(session, context=context, tracing=self.tracing)
+            report, failure = await remember_session(
+                session, self.context, tracing=self.tracing, guarded=not self.keep_unreadable
+            )
             if span.recording:
                 span.put(_report_figures(report, self.design.name))
                 if failure is not None:
                     span.fail(type(failure).__name__)
-        if failure is not None and on_error == "raise":
+        if failure is not None and on_error != "keep":
             raise failure
         return report
 
@@ -168,11 +368,10 @@ class AsyncAgent(AgentParts):
         with agent_span(self.design.name, capture=self.capture_content) as span:
             asked = as_question(question, k=k, as_of=as_of, recipe=recipe, min_trust=min_trust)
             if thread is not None:
-                asked = await self._in_thread(asked, thread)
-            agent, asked = await self._placed(asked)
-            state = await ANSWER.run(
-                {"question": asked}, context=agent.context, tracing=self.tracing
-            )
+                asked = await _in_thread(self.bank, asked, thread)
+            agent, asked = await _placed(self, asked)
+            start = {"question": asked}
+            state = await ANSWER.run(start, context=agent.context, tracing=self.tracing)
             answer: Answer = state["answer"]
             _describe_answer(span, asked, answer)
             return answer
@@ -191,7 +390,7 @@ class AsyncAgent(AgentParts):
         """
         from memagent.graphs.answer import ANSWER
 
-        agent, asked = await self._placed(as_question(question, k=k, as_of=as_of, recipe=recipe))
+        agent, asked = await _placed(self, as_question(question, k=k, as_of=as_of, recipe=recipe))
         span = agent_span(self.design.name, capture=self.capture_content)
         steps = ANSWER.stream({"question": asked}, context=agent.context, tracing=self.tracing)
         async with aclosing(within(span, steps)) as stream:
@@ -199,23 +398,6 @@ class AsyncAgent(AgentParts):
                 if isinstance(answer := values.get("answer"), Answer):
                     _describe_answer(span, asked, answer)
                 yield node, values
-
-    async def _in_thread(self, asked: Question, thread: str) -> Question:
-        """Return the question with the words of the thread that it refers to."""
-        from memagent.graphs.chat import memory_query
-
-        turns = threads.thread_turns(await self.bank.sync(), thread)
-        return asked.model_copy(update={"text": memory_query(asked.text, turns)})
-
-    async def _placed(self, asked: Question) -> tuple[AsyncAgent, Question]:
-        """Return the agent at the question's point in time, and the question as asked there."""
-        if asked.asked_at is None:
-            asked = asked.model_copy(update={"asked_at": self.clock()})
-        if asked.recipe is None and self.recipe is not None:
-            asked = asked.model_copy(update={"recipe": self.recipe})
-        if asked.as_of.now:
-            return self, asked
-        return replace(self, bank=await timetravel.as_of(self.bank, asked.as_of)), asked
 
     async def chat(self, message: str, **options: Unpack[ChatOptions]) -> Reply:
         """Reply to a message of a conversation, then remember the exchange.
@@ -246,24 +428,18 @@ class AsyncAgent(AgentParts):
                 yield delta
 
     async def unfinished(self) -> list[Session]:
-        """Return the stored sessions with chunks that were never remembered, oldest first.
-
-        A crash or a model failure leaves such sessions.
-        """
-        state = await self.bank.sync()
-        return [
-            session
-            for session in await self.memory.sessions()
-            if len(state.done.get(session.id, ()))
-            < len(split_session(session, chunk_turns=self.design.chunk_turns))
-        ]
+        """Return the sessions that a crash or a failure left half remembered, oldest first."""
+        chunks = partial(split_session, chunk_turns=self.design.chunk_turns)
+        sessions = await self.memory.sessions()
+        done = self.bank.state.done
+        return [each for each in sessions if len(done.get(each.id, ())) < len(chunks(each))]
 
     async def status(self) -> AgentStatus:
         """Return what the agent works with, what is stored, and what is unfinished."""
         unfinished = await self.unfinished()
-        state = self.bank.state
-        request = ModelRequest(role=Role.ANSWERER, messages=())
-        name = None if isinstance(self.model, NoModel) else wrappers.name_of(self.model, request)
+        state, name = self.bank.state, None
+        if not isinstance(self.model, NoModel):
+            name = wrappers.name_of(self.model, ModelRequest(role=Role.ANSWERER, messages=()))
         return AgentStatus(
             user_id=self.bank.scope.user_id,
             design=self.design.name,
@@ -295,10 +471,9 @@ class AsyncAgent(AgentParts):
         """Retrieve memories for a task and start a trial, which `report` ends.
 
         `trust` is that of the task's words: lessons that rest on them have no higher one.
-
         Raises `InputError`, and `ModelError` when the design's retriever fails.
         """
-        _, asked = await self._placed(as_question(task, k=k, as_of=None, recipe=recipe))
+        _, asked = await _placed(self, as_question(task, k=k, as_of=None, recipe=recipe))
         return await experience.recall(asked, self.context, trust=trust)
 
     async def report(
@@ -335,6 +510,26 @@ class AsyncAgent(AgentParts):
     async def search(self, text: str, **options: Unpack[SearchArguments]) -> SearchHits:
         """Return at most k hits for a text, best first, as `Memory.search` does."""
         return await self.memory.search(text, **options)
+
+
+async def _in_thread(bank: MemoryBank, asked: Question, thread: str) -> Question:
+    """Return the question with the words of the thread that it refers to."""
+    from memagent.graphs.chat import memory_query
+    from memagent.memory.threads import thread_turns
+
+    turns = thread_turns(await bank.sync(), thread)
+    return asked.model_copy(update={"text": memory_query(asked.text, turns)})
+
+
+async def _placed(agent: AsyncAgent, asked: Question) -> tuple[AsyncAgent, Question]:
+    """Return the agent at the question's point in time, and the question as asked there."""
+    if asked.asked_at is None:
+        asked = asked.model_copy(update={"asked_at": agent.clock()})
+    if asked.recipe is None and agent.recipe is not None:
+        asked = asked.model_copy(update={"recipe": agent.recipe})
+    if asked.as_of.now:
+        return agent, asked
+    return replace(agent, bank=await timetravel.as_of(agent.bank, asked.as_of)), asked
 
 
 def _report_figures(report: IngestReport, design: str) -> Attributes:

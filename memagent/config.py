@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast
@@ -89,8 +90,8 @@ class LiteLLMEmbedderSettings(HostedSettings):
     """Passed to the provider as it is, such as `{"dimensions": 512}`."""
 
 
-class PluginEmbedderSettings(Settings):
-    """An embedder from a plug-in, called with `options`.
+class PluginSettings(Settings):
+    """An embedder or a reranker from a plug-in, called with `options`.
 
     `name` is an entry point's, or `package.module:attribute`.
     """
@@ -106,7 +107,7 @@ EmbedderSettings = Annotated[
     | MiniLMEmbedderSettings
     | SentenceTransformerSettings
     | LiteLLMEmbedderSettings
-    | PluginEmbedderSettings,
+    | PluginSettings,
     Field(discriminator="type"),
 ]
 
@@ -120,20 +121,7 @@ class CrossEncoderSettings(Settings):
     offline: bool = False
 
 
-class PluginRerankerSettings(Settings):
-    """A reranker from a plug-in, called with `options`.
-
-    `name` is an entry point's, or `package.module:attribute`.
-    """
-
-    type: Literal["plugin"] = "plugin"
-    name: str
-    options: dict[str, Any] = Field(default_factory=dict[str, Any])
-
-
-RerankerSettings = Annotated[
-    CrossEncoderSettings | PluginRerankerSettings, Field(discriminator="type")
-]
+RerankerSettings = Annotated[CrossEncoderSettings | PluginSettings, Field(discriminator="type")]
 
 
 class ModelSettings(HostedSettings):
@@ -211,6 +199,28 @@ class QdrantSettings(Settings):
     collection: str = "memagent"
 
 
+class ProgramSettings(Settings):
+    """The marks by which the requests of one chat program are read.
+
+    A place is `header:NAME`, or a field of the body such as `metadata.user_id`; behind a
+    `~` a pattern follows whose group is the name. A pattern of words fits where a text
+    begins.
+    """
+
+    client: re.Pattern[str] = re.compile("")
+    """Pattern in the headers User-Agent or Originator; empty for any client."""
+    user: tuple[str, ...] = ()
+    """Places that name the user, the first that holds a name counts."""
+    thread: tuple[str, ...] = ()
+    """Places that name the conversation."""
+    tasks: tuple[re.Pattern[str], ...] = ()
+    """Patterns of the program's own prompts: the model answers, nothing is remembered."""
+    notes: tuple[re.Pattern[str], ...] = ()
+    """Patterns of what it adds to the user's words: shown to the model, never remembered."""
+    words: tuple[re.Pattern[str], ...] = ()
+    """Patterns of a text around the user's words, which are the group."""
+
+
 class ServiceSettings(Settings):
     """Limits of the REST service (`memagent serve`)."""
 
@@ -256,6 +266,8 @@ class ServiceSettings(Settings):
     """Names, beside those of loopback, by which requests without a key may call the
     service (the Host header).
     """
+    programs: dict[str, ProgramSettings] = Field(default_factory=dict[str, ProgramSettings])
+    """Chat programs beside the shipped ones; an entry of the same name replaces a shipped one."""
     runs_folder: Path | None = None
     """Folder whose sub-folders hold the runs that the dashboard shows under Runs; None
     shows none.
@@ -267,7 +279,7 @@ class AgentSettings(Settings):
 
     design: str = "auto"
     """Name of a memory design, or `package.module:attribute`; `auto` is `memory_r2` with a
-    model and `verbatim` without.
+    model and `learned` without.
     """
     embedder: EmbedderSettings = StaticEmbedderSettings()
     model: ModelSettings | None = None

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from pydantic import ValidationError
 
 from memagent.core.answers import Answer, Hit, Question
-from memagent.core.errors import ConfigError, InputError, ModelError, boundary, fault_in
+from memagent.core.errors import (
+    ConfigError,
+    InputError,
+    ModelError,
+    boundary,
+    check_keywords,
+    fault_in,
+)
 from memagent.core.exchange import Usage
 from memagent.core.ops import MemoryOp
 from memagent.core.records import Record, Trust, content_id
@@ -89,6 +96,8 @@ class ReportOptions(OutcomeArguments, total=False):
 
 async def recall(question: Question, context: AgentContext, *, trust: Trust = Trust.USER) -> Recall:
     """Retrieve for a task and journal the trial that begins; `trust` is the task's."""
+    if not question.as_of.now:
+        raise InputError("a trial happens now: `recall` takes no `as_of`, `ask` does")
     with boundary(ModelError, f"retriever of {context.design.name}"):
         hits = await context.design.retriever(question, context.slot())
     items = [hit.item for hit in hits if hit.item is not None]
@@ -103,9 +112,8 @@ async def report(
     **options: Unpack[ReportOptions],
 ) -> Learned:
     """End a trial and let the design learn from it."""
-    unknown = options.keys() - ReportOptions.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"report() got an unexpected keyword argument {min(unknown)!r}")
+    known = (*OutcomeArguments.__annotations__, *ReportOptions.__annotations__)
+    check_keywords("report()", options, known)
     bank, accept = context.bank, options.get("accept")
     began = await _trial_of(what, bank)
     edits = tuple(options.get("edits", ())) or began.edits
@@ -135,6 +143,7 @@ async def _trial_of(what: Recall | Trial | Answer | str, bank: MemoryBank) -> Tr
             return _trial_of_answer(what, bank)
         case str():
             return await get_trial(bank, what)
+    raise InputError(f"a {type(what).__name__} is no trial, its id, a recall or an answer")
 
 
 def _trial_of_answer(answer: Answer, bank: MemoryBank) -> Trial:

@@ -66,7 +66,12 @@ def load(group: Group, name: str) -> object:
         return _import(name, label=f"{group} plug-in {name!r}", remedy=_CHECK_PATH)
     targets = {point.value: point for point in declared if point.name == name}
     if not targets:
-        raise UnknownPlugin(_unknown(group, name, known=sorted({point.name for point in declared})))
+        known = sorted({point.name for point in declared})
+        listed = f"installed: {', '.join(known)}" if known else "none is installed"
+        raise UnknownPlugin(
+            f"no {group} plug-in is named {name!r}{_maybe(name, known)}; {listed}; "
+            f"or give 'package.module:attribute'. {_REINSTALL}"
+        )
     if len(targets) > 1:
         claims = "; ".join(
             f"{_owner(point)} says {value}" for value, point in sorted(targets.items())
@@ -86,18 +91,15 @@ def _declared(group: str) -> list[EntryPoint]:
         raise ConfigError(
             f"no plug-in group {group!r}{_maybe(group, GROUPS)}; the groups are {', '.join(GROUPS)}"
         )
-    return list(_points(f"memagent.{group}", tuple(map(_changed_ns, sys.path))))
+    folders = [folder or "." for folder in sys.path]
+    known = [(each, os.stat(each).st_mtime_ns) for each in folders if os.path.exists(each)]
+    return list(_points(f"memagent.{group}", tuple(known)))
 
 
 @lru_cache(maxsize=2 * len(GROUPS))
 def _points(group: str, changed: tuple[tuple[str, int], ...]) -> EntryPoints:  # noqa: ARG001  # the key
     """Return what is declared in a group: reading the metadata takes milliseconds."""
     return entry_points(group=group)
-
-
-def _changed_ns(folder: str) -> tuple[str, int]:
-    """Return a folder of the import path, and when something was put into it or removed."""
-    return folder, os.stat(folder or ".").st_mtime_ns if os.path.exists(folder or ".") else 0
 
 
 def _import(path: str, *, label: str, remedy: str) -> object:
@@ -108,13 +110,11 @@ def _import(path: str, *, label: str, remedy: str) -> object:
         with boundary(ConfigError, f"importing {label}"):
             module = import_module(module_name)
     except ConfigError as exc:
-        if isinstance(exc.__cause__, ModuleNotFoundError) and _leads_to(
-            module_name, exc.__cause__.name
-        ):
-            raise UnknownPlugin(
-                f"{label}: there is no module {exc.__cause__.name!r}. {remedy}"
-            ) from exc.__cause__
-        raise
+        cause = exc.__cause__
+        missing = cause.name if isinstance(cause, ModuleNotFoundError) else None
+        if missing is None or not f"{module_name}.".startswith(f"{missing}."):
+            raise  # what the module itself imports is missing
+        raise UnknownPlugin(f"{label}: there is no module {missing!r}. {remedy}") from cause
     try:
         return attrgetter(attribute)(module)
     except AttributeError as exc:
@@ -122,19 +122,6 @@ def _import(path: str, *, label: str, remedy: str) -> object:
         raise UnknownPlugin(
             f"{label}: module {module_name!r} has no {attribute!r}{near}. {remedy}"
         ) from exc
-
-
-def _leads_to(module_name: str, missing: str | None) -> bool:
-    """Return whether a missing module is the one to import or a parent of it."""
-    return missing is not None and (module_name == missing or module_name.startswith(f"{missing}."))
-
-
-def _unknown(group: str, name: str, *, known: list[str]) -> str:
-    listed = f"installed: {', '.join(known)}" if known else "none is installed"
-    return (
-        f"no {group} plug-in is named {name!r}{_maybe(name, known)}; {listed}; "
-        f"or give 'package.module:attribute'. {_REINSTALL}"
-    )
 
 
 def _maybe(word: str, known: Iterable[str]) -> str:

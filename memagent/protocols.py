@@ -14,16 +14,15 @@ from datetime import datetime
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from memagent.core.answers import Filter, Hit
 from memagent.core.exchange import Delta, ModelRequest, ModelResponse
 from memagent.core.records import MemoryItem, Scope
 from memagent.core.snapshot import Entry, JournalRow
 
-Vector = npt.NDArray[np.float32]
+Vector = np.typing.NDArray[np.float32]
 """(D,) float32."""
-Matrix = npt.NDArray[np.float32]
+Matrix = np.typing.NDArray[np.float32]
 """(N, D) float32."""
 
 
@@ -75,6 +74,15 @@ class OptionsModel(Protocol):
 
 
 @runtime_checkable
+class ChoosingModel(Protocol):
+    """A model whose provider has others: `ModelRequest.options` may name one; optional."""
+
+    async def model_names(self) -> tuple[str, ...] | None:
+        """Return their names, () where the provider tells none; None where none can be named."""
+        ...
+
+
+@runtime_checkable
 class Embedder(Protocol):
     """Turns texts into unit vectors."""
 
@@ -122,7 +130,6 @@ class EmbeddingCache(Protocol):
 
     def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:
         """Keep vectors; writing one again is harmless."""
-        ...
 
 
 class IndexRow(NamedTuple):
@@ -140,11 +147,9 @@ class VectorIndex(Protocol):
 
         Raises `EmbeddingError` on a wrong width.
         """
-        ...
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Take items out; unknown ids are ignored."""
-        ...
 
     async def search(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Hit]:
         """Return the k best by cosine, ties by id; fewer when fewer match, [] when none."""

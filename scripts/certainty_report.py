@@ -1,10 +1,10 @@
 """Report how sure answers without a model rightly are, on conversations not fitted to.
 
     python scripts/certainty_report.py path/to/locomo conv-44 conv-47
-    python scripts/certainty_report.py path/to/locomo conv-30 --design learned --worlds tiny
+    python scripts/certainty_report.py path/to/locomo conv-30 --design verbatim --worlds tiny
 
-Answers are the product's own: `ask` of the design `verbatim`, or of another one, then
-also on generated worlds of the test split; those files are named after the design. An
+Answers are the product's own: `ask` of the default, the design `learned`, or of another
+one, then also on generated worlds of the test split; those files are named after the design. An
 answer is *right* when the question has an answer and a cited turn is one of its gold
 turns, or the quotes hold every content word of the gold short answer; no model judges.
 *Coverage* is a share of all questions, the surest first. An unanswerable question is
@@ -193,7 +193,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="How sure answers without a model rightly are.")
     parser.add_argument("folder", type=Path, help="a folder of LoCoMo conversations")
     parser.add_argument("conversations", nargs="+", help="the conversations, by id")
-    parser.add_argument("--design", default="verbatim")
+    parser.add_argument("--design", default="learned")
     parser.add_argument("--worlds", default="", help="levels of generated worlds, by commas")
     parser.add_argument("--into", type=Path, default=ROOT / "docs" / "research" / "results")
     chosen = parser.parse_args()
@@ -216,7 +216,7 @@ def main() -> int:
     }
     text = json.dumps(report, indent=1)
     name = "certainty"
-    if chosen.design != "verbatim" or chosen.worlds:
+    if chosen.design != "learned" or chosen.worlds:
         name = f"certainty-{chosen.design}"
     chosen.into.mkdir(parents=True, exist_ok=True)
     (chosen.into / f"{name}.json").write_text(text + "\n", encoding="utf-8")

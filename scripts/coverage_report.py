@@ -21,9 +21,8 @@ from coverage import Coverage
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = frozenset(
-    "core timex state events search replies memory graphs build parts.py open_store.py "
-    "remembering.py agent_parts.py async_agent.py live_agent.py background.py agent.py "
-    "protocols.py config.py".split()
+    "core timex state events search replies memory graphs opening sync build async_agent.py "
+    "agent.py protocols.py config.py".split()
 )
 """The parts of `memagent` that together are its kernel."""
 

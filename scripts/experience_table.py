@@ -22,8 +22,7 @@ from memagent.core.exchange import ModelRequest
 from memagent.core.records import MemoryItem
 from memagent.core.trials import Credit, Trial, TrialStep
 from memagent.designs.experience import ace, mem_rl
-from memagent.designs.parts.lessons import CaseScorer
-from memagent.designs.parts.retrieval import ValueRetriever
+from memagent.designs.parts.lessons import CaseScorer, ValueRetriever
 from memagent.state.effects import tokenize
 from memagent.testing import FunctionModel
 

@@ -64,7 +64,11 @@ ENVIRONMENTS = {
     ),
     "verifiers": (
         ("verifiers>=0.4,<0.5", "gymnasium", "uv"),
-        (f"{FOLDER}/test_verifiers.py", f"{PAGES}[verifiers]"),
+        (
+            f"{FOLDER}/test_verifiers.py",
+            f"{FOLDER}/test_verifiers_traces.py",
+            f"{PAGES}[verifiers]",
+        ),
     ),
     "openenv": (("openenv-core", "gymnasium"), (f"{FOLDER}/test_openenv.py", f"{PAGES}[openenv]")),
     "mem0": (("mem0ai",), ("tests/integrations/test_mem0_differential.py",)),

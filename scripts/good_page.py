@@ -42,12 +42,15 @@ FINDINGS = """\
 - **It seldom claims what is wrong, and often says it is not sure.** On two LoCoMo
   conversations that nothing was fitted to, {supported:.0%} of the questions get a
   `supported` answer, and {supported_right:.0%} of these are right. It refuses only
-  {unanswerable_refused:.0%} of the questions that have no answer; the others get an
-  answer ([answers](answers.md#how-sure-the-probability)).
-- **The default misses updates; the reader finds half.** Of hand-written statements that
-  end an older one, the design `verbatim` makes {updates[0]} an update and `learned`, with
-  its small trained reader, {updates[1]}. It loses {lost[1]} of the facts that stay true,
-  which is too many for a default ([the reader](research/learned.md)).
+  {unanswerable_refused:.0%} of the questions that have no answer; the others get the
+  closest thing said, as "not sure", or a wrong answer
+  ([answers](answers.md#how-sure-the-probability)).
+- **The default knows some of the present.** Of hand-written statements that end an older
+  one, its small trained reader makes {updates[1]} an update, and loses {lost[1]} of the
+  facts that stay true. It answers {answered[1]} of the questions right, where rules alone
+  answer {answered[0]}; {outdated[1]} of its answers are out of date and `supported`,
+  against {outdated[0]}. In plain German and Spanish it finds no update
+  ([the reader](research/learned.md)).
 - **Training teaches; what LoGo's reruns add is open.** On a policy of 4,469 weights,
   rewards beat random ones by {random}; reruns of single sessions add {logo} to credit by
   session, in runs that were too short to decide it
@@ -107,6 +110,8 @@ def findings() -> str:
         compass=recall("compass_rules"),
         updates=cells(reader, "updates found"),
         lost=cells(reader, "facts lost that stay true"),
+        answered=cells(reader, "questions right"),
+        outdated=cells(reader, "a statement that ended, and `supported`"),
         random=told(contrast("session - random_reward")),
         logo=told(contrast("session_logo - session")),
     )

@@ -115,7 +115,8 @@ def width_table(folder: Path, *, model: str | None, gpu: bool) -> list[dict[str,
     import torch
     from transformers import AutoModelForCausalLM
 
-    from train.sampling.generation import Job, TransformersEngine
+    from train.sampling.batcher import Job
+    from train.sampling.generation import TransformersEngine
 
     dtype = torch.bfloat16 if gpu else torch.float32
     source = model or str(folder / "init")
@@ -175,7 +176,7 @@ def main() -> int:
             "(--device cpu checks the script itself)"
         )
         return int(args.require)
-    from train.run.logs import hush
+    from train.run.validation import hush
 
     hush()
     name = torch.cuda.get_device_name() if gpu else "cpu"

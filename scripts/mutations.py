@@ -34,7 +34,7 @@ from memagent.journal.proof.tips import Seal
 from memagent.journal.sqlite import SqlJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.transfer import export_bank, import_bank
-from memagent.open_store import OpenStore
+from memagent.opening.open_store import OpenStore
 
 SCOPES = tuple(Scope(user_id=name) for name in ("ann", "bob"))
 KINDS = ("journal", "log", "tips", "checkpoint", "archive")

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from memagent.pages.charts import Axes, Curve, line_chart
-from train.run.evaluation import bootstrap
+from train.run.plans import bootstrap
 
 RESULTS = Path("docs/research/results")
 PAGE = Path("docs/research/results.md")

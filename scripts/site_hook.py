@@ -16,6 +16,8 @@ from typing import Any
 
 from markdown.extensions.toc import slugify
 
+GENERATED = ("rest.md", "settings.md", "command-line.md")
+"""References that a program writes."""
 _UPWARD = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s]+)\)")
 _MARKED_FENCE = re.compile(r"^(```\w+) (?:notest|requires=\S+)$", re.MULTILINE)
 """What the tests read in a fence; the site's Markdown would take such a fence for words."""
@@ -51,6 +53,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
     plain: str = _UPWARD.sub(link, _MARKED_FENCE.sub(r"\1", markdown))
     page.meta["source"] = plain
+    if page.file.src_uri in GENERATED:  # a search shows what people wrote first
+        page.meta.setdefault("search", {"boost": 0.3})
     return _TABS.sub(tabs, plain)
 
 

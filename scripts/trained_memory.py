@@ -48,9 +48,9 @@ from train.rollouts.acting import ActedRun, ActingExperience
 from train.rollouts.grading import CreditPlan
 from train.run.config import LoGoGRPOConfig
 from train.run.trainer import LoGoGRPOTrainer
+from train.sampling.decisions import word_tokenizer, words_of
 from train.sampling.policy import PolicyModel
-from train.sampling.small_models import word_tokenizer, words_of
-from train.settings.acting import task_episodes
+from train.settings.parts import task_episodes
 
 WINDOW: Final = 50
 EDITS: Final = tuple(f'{{"folds":[{place}]}}' for place in range(5))

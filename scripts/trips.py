@@ -1,12 +1,14 @@
 """Print what one call of each main verb enters, and what an in-memory agent loads.
 
-Each verb runs twice to warm up and then under `sys.setprofile`, with the design
-`verbatim` and the default embedder on a SQLite file, worker threads included. A verb
-that enters fewer functions, with fewer moves from file to file, is easier to follow: a
-move is a call of a function in another file than the function before it. Threads that
-wait for each other wake in a changing order, so the figures are the fewest of several
-equal calls. `--files` prints the names of the files too; `--json` prints all figures as
-one JSON object; `--check` exits with 1 above a ceiling of `budgets.toml`.
+Each verb runs twice to warm up and then under `sys.setprofile`, with the default design
+and embedder on a SQLite file, worker threads included. A verb that enters fewer
+functions, with fewer moves from file to file, is easier to follow: a move is a call of a
+function in another file than the function before it. Threads that wait for each other
+wake in a changing order, so the figures are the fewest of several equal calls. How often
+long work rests depends on the machine and on the profile itself, so the clock of its
+slices stands still meanwhile. `--files` prints the names of the
+files too; `--json` prints all figures as one JSON object; `--check` exits with 1 above a
+ceiling of `budgets.toml`.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ from types import FrameType
 from structure import ceilings, exceeded
 
 from memagent.async_agent import AsyncAgent
+from memagent.core import long_work
 from memagent.core.records import Session, Turn
 
 ROOT = Path(__file__).resolve().parent.parent / "memagent"
 AT = datetime(2024, 5, 1, tzinfo=UTC)
 WARM, MEMORIES = 2, 3
 """Calls of a verb before the recorded one, and how many memories it is recorded on."""
+STILL_S = 3600.0
+"""Seconds of a slice of long work, so that none ends while a call is recorded."""
 Trip = Callable[[AsyncAgent, int], Awaitable[object]]
 IN_MEMORY = """
 import asyncio, sys
@@ -104,10 +109,11 @@ class Recorder:
 async def recorded(trip: Trip, folder: Path) -> Trail:
     """Return what a warm call of a verb enters, on a fresh memory."""
     recorder, trail = Recorder(), Trail()
+    long_work.SLICE_S = STILL_S
     threading.setprofile(recorder)
     sys.setprofile(recorder)
     try:
-        async with AsyncAgent(path=folder / "memory.db", design="verbatim") as agent:
+        async with AsyncAgent(path=folder / "memory.db") as agent:
             await agent.remember(session(0))
             for number in range(1, WARM + 1):
                 await trip(agent, number)

@@ -209,9 +209,9 @@ class _Draft:
         return DialogueQuestion(text, ids, answers)
 
     def finished(self, batch: str, language: str) -> Dialogue:
-        """Return the dialogue; it has two to seven turns."""
-        if not 2 <= len(self.turns) <= 7:
-            raise ValueError(f"{self.id} has {len(self.turns)} turns, not two to seven")
+        """Return the dialogue; it has two to fourteen turns."""
+        if not 2 <= len(self.turns) <= 14:
+            raise ValueError(f"{self.id} has {len(self.turns)} turns, not two to fourteen")
         turns = tuple(self.turns.values())
         return Dialogue(self.id, batch, language, self.persona, turns, tuple(self.questions))
 

@@ -131,7 +131,8 @@ def fates_of(dialogue: Dialogue, state: BankState) -> Fates:
             words = {own for own in item.source_turn_ids if said.get(own, "\0") in item.text}
             text = item.text.casefold()
             named = {own for own in item.source_turn_ids if values.get(own, "\0") in text}
-            present |= words or named | _new_turns(state, item)
+            rests = _new_turns(state, item) if item.kind != "passage" else set[str]()
+            present |= words or named | rests
     gone = (ended | kept) - present
     never = gone - ever
     return Fates(ended, kept - (never & repeated), gone, never)

@@ -21,7 +21,7 @@ from environments.records import Episode, Probe
 from environments.worlds.config import WorldConfig
 from environments.worlds.language.lexicon import Lexicon
 from environments.worlds.language.spec import Ask
-from environments.worlds.questions.asker import ask_questions
+from environments.worlds.questions.candidates import ask_questions
 from environments.worlds.truth import ProbeTruth, Telling, Truth
 from environments.worlds.world import World
 from memagent.core.records import Session, Turn

@@ -11,7 +11,7 @@ from typing import Any
 from environments.records import Episode
 from environments.worlds.config import WorldConfig
 from environments.worlds.language.lexicon import Lexicon
-from environments.worlds.questions.asker import ask_questions
+from environments.worlds.questions.candidates import ask_questions
 from environments.worlds.story.author import draw_story
 from environments.worlds.story.cast import draw_cast
 from environments.worlds.story.dialogue import DialogueRenderer

@@ -357,7 +357,7 @@ def _curve(folder: Path) -> list[list[float]]:
 def _compared(
     by_seed: Mapping[int, Mapping[str, float]], base: Mapping[int, Mapping[str, float]]
 ) -> dict[str, Any]:
-    from train.run.evaluation import bootstrap
+    from train.run.plans import bootstrap
 
     entry: dict[str, Any] = {"seeds": sorted(by_seed)}
     for measure in MEASURES:

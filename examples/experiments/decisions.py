@@ -84,7 +84,7 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
         "seed": seed,
         "model": {"size": "decisions"},
         "environment": WORLD | {"interference": args.interference},
-        "agent": {"design": "memagent.designs.learned:POLICY", "answering": "facts"},
+        "agent": {"design": "memagent.designs.learned_policy:DESIGN", "answering": "facts"},
         "warmup": {"episodes": 2},
         "trainer": TRAINER | ARMS[arm],
         "stage": [
@@ -153,7 +153,7 @@ def _say(line: str) -> None:
 
 def summary_of(rows: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
     """Return means by arm over the complete seeds, and paired differences, with intervals."""
-    from train.run.evaluation import bootstrap
+    from train.run.plans import bootstrap
 
     def interval(values: Sequence[float]) -> dict[str, Any]:
         edges = [round(edge, 4) for edge in bootstrap(values)]

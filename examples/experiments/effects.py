@@ -37,8 +37,7 @@ from memagent.core.records import content_id
 from memagent.core.snapshot import MemorySnapshot
 from train.credit.advantages import logo_advantages
 from train.rollouts.collect import Collector, RolloutGroup, RolloutPlan
-from train.rollouts.comparisons import Comparison, GradedRun
-from train.rollouts.grading import CreditPlan, Grading
+from train.rollouts.grading import Comparison, CreditPlan, GradedRun, Grading
 from train.rollouts.scoring import score_runs
 from train.run.task import TrainingTask
 from train.sampling.batcher import BatchStats

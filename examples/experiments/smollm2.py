@@ -19,7 +19,7 @@ from time import process_time
 from typing import Any
 
 from memagent.core.exchange import Sampling
-from train.sampling.hooks import SampledCall, SamplerHook
+from train.sampling.policy import SampledCall, SamplerHook
 
 SHOWN = (
     "f1", "exact", "facts", "facts_as_of", "overwritten", "lost", "memory_share", "add",
@@ -107,7 +107,7 @@ def main() -> None:
     """Test what is there and has not been tested, and write everything."""
     import torch
 
-    from train.run.logs import hush
+    from train.run.validation import hush
     from train.settings.run import load_run
 
     flags = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])

@@ -38,7 +38,7 @@ def settings(arm: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings of one arm with one seed."""
     import torch
 
-    from train.run.warmup import bf16_works
+    from train.run.models import bf16_works
 
     probability, lengths = ARMS[arm]
     values = base_settings(

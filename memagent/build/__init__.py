@@ -6,8 +6,8 @@ many users; `Store.agent` builds an agent for one of them.
 
 from memagent.build.store import Store, open_agent, open_store
 from memagent.config import AgentSettings, SqliteSettings, load_settings
-from memagent.open_store import default_path, is_server, open_postgres, open_sqlite
-from memagent.parts import (
+from memagent.opening.open_store import default_path, is_server, open_postgres, open_sqlite
+from memagent.opening.parts import (
     EMBEDDERS,
     NoModel,
     build_design,

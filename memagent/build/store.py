@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Unpack
 
-from memagent.agent_parts import AgentOptions
-from memagent.async_agent import AsyncAgent
+from memagent.async_agent import AgentOptions, AsyncAgent
 from memagent.core.records import Scope
-from memagent.open_store import OpenStore
+from memagent.opening.open_store import OpenStore
 from memagent.protocols import ChatModel
 
 

@@ -23,13 +23,11 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
-import numpy.typing as npt
 from rpds import HashTrieMap
 
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, SectionWriter
@@ -40,8 +38,10 @@ from memagent.checkpoints.tables import (
     LayeredMap,
     Pause,
     RecordTable,
+    Table,
     encoded,
     ends_of,
+    joined,
     layers_of,
     maps_of,
     paced,
@@ -52,16 +52,16 @@ from memagent.checkpoints.tables import (
 from memagent.checkpoints.view import put_view, read_view
 from memagent.core.records import Event, EventEdge
 from memagent.core.snapshot import edge_hash, item_hash, node_hash
+from memagent.search.fusion import ITEM_RULES
 from memagent.search.index import IndexView
 from memagent.search.pipeline import Projection, index_texts
 from memagent.search.segments import OWN, Arena
-from memagent.search.weights import ITEM_RULES
 from memagent.state.adjacency import EdgeData, GraphState, NodeData
 from memagent.state.effects import tokenize
 from memagent.state.fold import BankState
 
 if TYPE_CHECKING:
-    from memagent.state.adjacency import Adjacency, Keyed
+    from memagent.state.adjacency import Keyed
 
 
 _EVENT: Final = record_form(Event)
@@ -109,15 +109,12 @@ class _Edges:
         if known is None:
             known = _NO_EDGES
             for at in range(self.pair_edges[pair], self.pair_edges[pair + 1]):
-                known = _with(known, _EDGE.decode(self.raw_edge(at)))
+                edge: EventEdge = _EDGE.decode(self.raw_edge(at))
+                relation = edge.key.partition(":")[0]
+                data = EdgeData(edge=edge, relation=relation, weight=edge.confidence)
+                known = known.insert(edge.key, data)
             known = self._known.setdefault(pair, known)
         return known
-
-
-def _with(keyed: Keyed, edge: EventEdge) -> Keyed:
-    key = edge.key
-    data = EdgeData(edge=edge, relation=key.partition(":")[0], weight=edge.confidence)
-    return keyed.insert(key, data)
 
 
 class _Row:
@@ -152,6 +149,13 @@ class _Row:
         places = range(self._first, self._first + self._size)
         return ((key(self._other(at)), at) for at in places)
 
+    def raw(self) -> Iterator[tuple[bytes, list[bytes | memoryview]]]:
+        """Yield (target, encoded edges) of a row of leaving edges."""
+        edges = self._edges
+        for pair in range(self._first, self._first + self._size):
+            run = range(edges.pair_edges[pair], edges.pair_edges[pair + 1])
+            yield edges.nodes.raw_key(edges.targets[pair]), [edges.raw_edge(at) for at in run]
+
     def _source(self, pair: int) -> int:
         return self._edges.sources[pair]
 
@@ -160,39 +164,20 @@ class _Row:
         return edges.targets[at] if self._leaving else edges.sources[edges.entering_pairs[at]]
 
 
-class _Side:
-    """The neighbours of every node on one side."""
-
-    def __init__(self, edges: _Edges, *, leaving: bool) -> None:
-        self.edges = edges
-        self._leaving = leaving
-        self._known: dict[int, LayeredMap[Keyed]] = {}
-
-    def __len__(self) -> int:
-        return len(self.edges.nodes)
-
-    def find(self, key: str) -> int:
-        return self.edges.nodes.find(key)
-
-    def value(self, at: int) -> LayeredMap[Keyed]:
-        row = self._known.get(at)
-        if row is None:
-            made: LayeredMap[Keyed] = LayeredMap(_Row(self.edges, at, leaving=self._leaving))
-            row = self._known.setdefault(at, made)
-        return row
-
-    def entries(self) -> Iterator[tuple[str, int]]:
-        return self.edges.nodes.entries()
-
-
 def read_graph(file: CheckpointFile, root: int) -> GraphState:
     """Return the graph of a checkpoint, nothing of it decoded."""
     edges = _Edges(file)
     if not len(edges.nodes):
         return GraphState(root=root)
-    succ: Any = LayeredMap(_Side(edges, leaving=True))
-    pred: Any = LayeredMap(_Side(edges, leaving=False))
+
+    def side(*, leaving: bool) -> Any:
+        def row(node: int) -> LayeredMap[Keyed]:
+            return LayeredMap(_Row(edges, node, leaving=leaving))
+
+        return LayeredMap(Table(file, "nodes", row))
+
     nodes: Any = LayeredMap(edges.nodes)
+    succ, pred = side(leaving=True), side(leaving=False)
     return GraphState(nodes, succ, pred, len(edges.edge_ends) - 1, root)
 
 
@@ -203,13 +188,20 @@ def put_graph(writer: SectionWriter, graph: GraphState, pause: Pause) -> None:
     """Write a graph."""
     keys = put_map(writer, "nodes", cast("Mapping[str, Any]", graph.nodes), NODES, pause)
     numbers = {key: at for at, key in enumerate(keys)}
-    pairs = _Pairs()
+    of, targets_of, counts = list[int](), list[int](), list[int]()
+    edges: list[bytes | memoryview] = []
     for source, key in enumerate(paced(keys, pause)):
-        _put_row(pairs, source, key.decode("utf-8", "surrogatepass"), graph.succ, numbers)
-    sources, targets = np.asarray(pairs.sources, np.uint32), np.asarray(pairs.targets, np.uint32)
-    writer.put("edges", pairs.blobs)
-    writer.put_array("edge_ends", ends_of(map(len, pairs.blobs)))
-    writer.put_array("pair_edges", ends_of(pairs.counts).astype(np.uint32))
+        row = _blobs_of(key.decode("utf-8", "surrogatepass"), graph.succ)
+        numbered = [(numbers[other], blobs) for other, blobs in row]
+        for target, blobs in sorted(numbered, key=lambda pair: pair[0]):
+            of.append(source)
+            targets_of.append(target)
+            counts.append(len(blobs))
+            edges += blobs
+    sources, targets = np.asarray(of, np.uint32), np.asarray(targets_of, np.uint32)
+    writer.put("edges", joined(edges))
+    writer.put_array("edge_ends", ends_of(map(len, edges)))
+    writer.put_array("pair_edges", ends_of(counts).astype(np.uint32))
     writer.put_array("pair_sources", sources)
     writer.put_array("pair_targets", targets)
     writer.put_array("leaving", _firsts(sources, len(keys)))
@@ -217,39 +209,11 @@ def put_graph(writer: SectionWriter, graph: GraphState, pause: Pause) -> None:
     writer.put_array("entering_pairs", np.lexsort((sources, targets)).astype(np.uint32))
 
 
-class _Pairs:
-    """The pairs gathered so far, ordered by source and target."""
-
-    def __init__(self) -> None:
-        self.sources: list[int] = []
-        self.targets: list[int] = []
-        self.counts: list[int] = []
-        self.blobs: list[bytes | memoryview] = []
-
-
-def _put_row(
-    pairs: _Pairs, source: int, key: str, succ: Adjacency, numbers: Mapping[bytes, int]
-) -> None:
-    """Take in the edges that leave a node; those of an opened graph undecoded."""
-    row: list[tuple[int, list[bytes | memoryview]]] = []
-    for other, blobs in _blobs_of(key, succ):
-        row.append((numbers[other], blobs))
-    for target, blobs in sorted(row, key=lambda pair: pair[0]):
-        pairs.sources.append(source)
-        pairs.targets.append(target)
-        pairs.counts.append(len(blobs))
-        pairs.blobs += blobs
-
-
 def _blobs_of(key: str, succ: Any) -> Iterator[tuple[bytes, list[bytes | memoryview]]]:
     """Yield (neighbour, encoded edges) of the edges that leave a node."""
     layers = layers_of(succ)
     if layers is not None and not layers.touched(key):
-        edges: _Edges = cast("Any", layers.base).edges
-        node = edges.nodes.find(key)
-        for pair in range(edges.leaving[node], edges.leaving[node + 1]):
-            run = range(edges.pair_edges[pair], edges.pair_edges[pair + 1])
-            yield edges.nodes.raw_key(edges.targets[pair]), [edges.raw_edge(at) for at in run]
+        yield from cast("_Row", layers.base.value(layers.base.find(key)).base).raw()
         return
     for other, keyed in succ[key].items():
         blobs: list[bytes | memoryview] = [
@@ -258,16 +222,17 @@ def _blobs_of(key: str, succ: Any) -> Iterator[tuple[bytes, list[bytes | memoryv
         yield other.encode("utf-8", "surrogatepass"), blobs
 
 
-def _firsts(numbers: npt.NDArray[np.uint32], count: int) -> npt.NDArray[np.uint32]:
+def _firsts(numbers: np.typing.NDArray[np.uint32], count: int) -> np.typing.NDArray[np.uint32]:
     """Return where the run of each number below `count` begins in their order (count + 1,)."""
     firsts = np.zeros(count + 1, np.uint32)
     np.cumsum(np.bincount(numbers, minlength=count), out=firsts[1:])
     return firsts
 
 
+# Records of each kind whose hashes a checkpoint carries, and documents looked at.
 _SAMPLE: Final = 8
-"""Records of each kind whose hashes a checkpoint carries, and documents looked at."""
 _SAMPLE_BITS: Final = (1 << 128) - 1
+_ROOTS: Final = ("item_root", "stats_root", "ordinal_root", "trial_root")
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,68 +251,45 @@ class Origin:
 
 
 def write_checkpoint(
-    sections: SectionWriter,
-    content: Projection,
-    origin: Origin,
-    *,
-    most_bytes: int,
-    pause: Pause,
-    replacing: Callable[[], AbstractContextManager[None]],
-) -> int:
-    """Write a checkpoint in the place of an older one, inside `replacing`; return its bytes.
+    writer: SectionWriter, content: Projection, origin: Origin, *, most_bytes: int, pause: Pause
+) -> None:
+    """Write a checkpoint.
 
     Raises `CheckpointUnusable` when it would have more than `most_bytes`, and `OSError`.
     """
     state = content.state
-    with sections as writer:
-        keys: dict[str, list[bytes]] = {}
-        for name, content_of in maps_of(state).items():
-            keys[name] = put_map(writer, name, content_of, FORMS[name], pause)
-            _check_size(writer, most_bytes)
-        put_graph(writer, state.graph, pause)
-        stale = {encoded(item_id) for item_id in content.pending}
-        places = {key: at for at, key in enumerate(keys["items"])}
-        one_text, left_out = put_view(writer, content.view, places=places, stale=stale, pause=pause)
+    keys: dict[str, list[bytes]] = {}
+    for name, content_of in maps_of(state).items():
+        keys[name] = put_map(writer, name, content_of, FORMS[name], pause)
         _check_size(writer, most_bytes)
-        pending = content.pending | {key.decode("utf-8", "surrogatepass") for key in left_out}
-        writer.finish(
-            {
-                "scope": origin.scope,
-                "chain": origin.chain,
-                "embedder": [origin.embedder, origin.dim],
-                "seq": state.seq,
-                "digest": state.digest(),
-                "roots": [f"{root:x}" for root in _roots(state)],
-                "one_text": one_text,
-                "pending": sorted(pending),
-                "sample": _sample(state),
+    put_graph(writer, state.graph, pause)
+    stale = {encoded(item_id) for item_id in content.pending}
+    places = {key: at for at, key in enumerate(keys["items"])}
+    one_text, left_out = put_view(writer, content.view, places=places, stale=stale, pause=pause)
+    _check_size(writer, most_bytes)
+    pending = content.pending | {key.decode("utf-8", "surrogatepass") for key in left_out}
+    roots = [getattr(state, name) for name in _ROOTS]
+    writer.finish(
+        {
+            "scope": origin.scope,
+            "chain": origin.chain,
+            "embedder": [origin.embedder, origin.dim],
+            "seq": state.seq,
+            "digest": state.digest(),
+            "roots": [f"{root:x}" for root in [roots[0], state.graph.root, *roots[1:]]],
+            "one_text": one_text,
+            "pending": sorted(pending),
+            "sample": {
+                "items": [(key, _item_seal(state, key)) for key in _some(list(state.items))],
+                "nodes": [(key, _node_seal(state, key)) for key in _some(list(state.graph.nodes))],
             },
-            replacing=replacing,
-        )
-        return writer.size_bytes
+        }
+    )
 
 
 def _check_size(writer: SectionWriter, most_bytes: int) -> None:
     if writer.size_bytes > most_bytes:
         raise CheckpointUnusable(f"it would have more than {most_bytes} bytes")
-
-
-def _roots(state: BankState) -> tuple[int, ...]:
-    return (
-        state.item_root,
-        state.graph.root,
-        state.stats_root,
-        state.ordinal_root,
-        state.trial_root,
-    )
-
-
-def _sample(state: BankState) -> dict[str, list[tuple[str, str]]]:
-    """Return the hashes of some items and of some nodes with the edges that leave them."""
-    return {
-        "items": [(key, _item_seal(state, key)) for key in _some(list(state.items))],
-        "nodes": [(key, _node_seal(state, key)) for key in _some(list(state.graph.nodes))],
-    }
 
 
 def _some(values: Sequence[Any]) -> list[Any]:
@@ -361,7 +303,8 @@ def _item_seal(state: BankState, key: str) -> str:
 def _node_seal(state: BankState, key: str) -> str:
     graph = state.graph
     total = node_hash(graph.nodes[key]["event"])
-    keyed = [edges for _, edges in sorted(graph.succ[key].items())[:_SAMPLE]]
+    out = graph.succ[key]
+    keyed = [out[end] for end in sorted(out)[:_SAMPLE]]
     total += sum(edge_hash(data["edge"]) for edges in keyed for data in edges.values())
     return f"{total & _SAMPLE_BITS:x}"
 
@@ -393,15 +336,12 @@ def read_checkpoint(file: CheckpointFile, origin: Origin) -> Projection:
 
 
 def _read_state(file: CheckpointFile, facts: Mapping[str, Any]) -> BankState:
-    items, graph, stats, ordinals, trials = (int(root, 16) for root in facts["roots"])
+    items, graph, *others = (int(root, 16) for root in facts["roots"])
     state = BankState(
         **{name: read_map(file, name, form) for name, form in FORMS.items()},
+        **dict(zip(_ROOTS, (items, *others), strict=True)),
         graph=read_graph(file, graph),
         seq=int(facts["seq"]),
-        item_root=items,
-        stats_root=stats,
-        ordinal_root=ordinals,
-        trial_root=trials,
     )
     if state.digest() != facts["digest"]:
         raise CheckpointUnusable("its roots do not give its digest")
@@ -432,7 +372,7 @@ def check_document(content: Projection, at: int) -> None:
     item, postings = segment.items[at], segment.postings[OWN]
     text = index_texts(content.state, item)[OWN]
     words = tokenize(text)
-    terms = np.asarray(sorted(set(arena.known_terms(words))), np.int32)
+    terms = np.asarray(sorted(set(arena.known_terms(words).values())), np.int32)
     docs, tfs, _ = postings.gathered(terms)
     fits = int(tfs[docs == at].sum()) == len(words) == int(postings.lengths[at])
     fits &= arena.row(text) == int(segment.rows[OWN].rows[at])

@@ -1,4 +1,4 @@
-"""One checkpoint file: named sections of bytes with a checksum each, written atomically.
+"""One checkpoint file: named sections of bytes with a checksum each.
 
 Layout: a header of 128 bytes (magic, format, place and SHA-256 of the manifest), the
 sections, each at a multiple of 64 bytes, and the manifest as JSON. The header is
@@ -16,20 +16,16 @@ import hmac
 import json
 import mmap
 import os
-import secrets
 import struct
-import sys
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from io import FileIO
+from io import BufferedRandom, FileIO
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from memagent.core.crash_points import reach
 
@@ -41,8 +37,8 @@ _MAGIC: Final = b"memagent ckpt\r\n\x1a"
 _HEADER: Final = struct.Struct("<16sIQQ32s")
 _HEADER_BYTES: Final = 128
 _ALIGN: Final = 64
+# Bytes that are written or read at once.
 _PIECE: Final = 1 << 19
-"""Bytes that are written or read at once."""
 _MOST_MANIFEST_BYTES: Final = 16 << 20
 
 
@@ -51,35 +47,14 @@ class CheckpointUnusable(Exception):
 
 
 class SectionWriter:
-    """Writes sections to a temporary file; `finish` puts it in the place of the old file.
+    """Writes sections to an empty file; `finish` makes a checkpoint of them."""
 
-    Leaving the `with` block without `finish` removes the temporary file.
-    """
-
-    def __init__(self, path: Path, key: bytes | None = None) -> None:
-        self._path, self._key = path, key
-        # Of its own: two threads may make a checkpoint of one memory at a time.
-        self.temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    def __init__(self, file: BinaryIO, key: bytes | None = None) -> None:
+        self._file, self._key = file, key
         self._sections: dict[str, tuple[int, int, str | int]] = {}
         self._at = _HEADER_BYTES
-        self._file: BinaryIO | None = None
-
-    def __enter__(self) -> Self:
-        descriptor = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
-        self._file = os.fdopen(descriptor, "wb")
-        self._file.write(bytes(_HEADER_BYTES))
+        file.write(bytes(_HEADER_BYTES))
         reach("ckpt.begun")
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._file is not None:
-            self._file.close()
-            self.temporary.unlink(missing_ok=True)
 
     @property
     def size_bytes(self) -> int:
@@ -88,7 +63,6 @@ class SectionWriter:
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Write one section from its pieces."""
-        assert self._file is not None
         start, check = self._at, _Check(self._key)
         for piece in pieces:
             self._file.write(piece)
@@ -98,41 +72,30 @@ class SectionWriter:
         self._file.write(bytes(-self._at % _ALIGN))
         self._at += -self._at % _ALIGN
 
-    def put_array(self, name: str, array: npt.NDArray[Any]) -> None:
+    def put_array(self, name: str, array: np.typing.NDArray[Any]) -> None:
         """Write an array, in little-endian order; the reader names its type."""
         plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         flat = plain.reshape(-1).view(np.uint8).data
         self.put(name, (flat[at : at + _PIECE] for at in range(0, len(flat), _PIECE)))
 
-    def finish(
-        self, facts: Mapping[str, Any], *, replacing: Callable[[], AbstractContextManager[None]]
-    ) -> None:
-        """Write manifest and header, make all durable, and replace the old file.
-
-        The replacement happens inside `replacing`, which may raise to prevent it.
-        """
-        assert self._file is not None
+    def finish(self, facts: Mapping[str, Any]) -> None:
+        """Write the manifest, and the header when all else is durable."""
         reach("ckpt.sections")
         manifest = json.dumps({"facts": facts, "sections": self._sections}).encode()
         self._file.write(manifest)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._sync()
         reach("ckpt.manifest")
+        fields = struct.pack("<IQQ", FORMAT, self._at, len(manifest))
+        digest = _digest(fields, manifest, self._key)
+        header = _HEADER.pack(_MAGIC, FORMAT, self._at, len(manifest), digest)
         self._file.seek(0)
-        self._file.write(_header(self._at, manifest, self._key))
+        self._file.write(header.ljust(_HEADER_BYTES, b"\0"))
+        self._sync()
+        reach("ckpt.synced")
+
+    def _sync(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._file.close()
-        self._file = None
-        reach("ckpt.synced")
-        try:
-            with replacing():
-                os.replace(self.temporary, self._path)
-        except BaseException:
-            self.temporary.unlink(missing_ok=True)
-            raise
-        reach("ckpt.renamed")
-        sync_folder(self._path.parent)
 
 
 class _Check:
@@ -157,26 +120,6 @@ def _digest(fields: bytes, manifest: bytes, key: bytes | None) -> bytes:
     return hmac.digest(key, b"memagent/checkpoint/1/" + fields + manifest, "sha256")
 
 
-def _header(at: int, manifest: bytes, key: bytes | None) -> bytes:
-    fields = struct.pack("<IQQ", FORMAT, at, len(manifest))
-    digest = _digest(fields, manifest, key)
-    return _HEADER.pack(_MAGIC, FORMAT, at, len(manifest), digest).ljust(_HEADER_BYTES, b"\0")
-
-
-_BINARY: Final = getattr(os, "O_BINARY", 0)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename or a removal in a folder durable, where the system can."""
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @dataclass(frozen=True, slots=True)
 class CheckpointFile:
     """A checked checkpoint in memory."""
@@ -194,18 +137,24 @@ class CheckpointFile:
         not signed by the key, `FileNotFoundError` where there is none, and `OSError`.
         """
         with path.open("rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            facts, sections = _manifest(file, size, key)
-            content = _memory(size)
-            for name, (start, length, expected) in sections.items():
-                check, at, end = _Check(key), start, start + length
-                file.seek(start)
-                # A piece is checked while it still lies in the processor's cache.
-                while at < end and (got := file.readinto(content[at : min(at + _PIECE, end)])):
-                    check.update(content[at : at + got])
-                    at += got
-                if at < end or check.value() != expected:
-                    raise CheckpointUnusable(f"section {name!r} is damaged, or cut short")
+            return cls.read(file, key)
+
+    @classmethod
+    def read(cls, file: FileIO | BufferedRandom, key: bytes | None) -> CheckpointFile:
+        """Read an open file from its beginning, and check it as `open` does."""
+        size = os.fstat(file.fileno()).st_size
+        file.seek(0)
+        facts, sections = _manifest(file, size, key)
+        content = _memory(size)
+        for name, (start, length, expected) in sections.items():
+            check, at, end = _Check(key), start, start + length
+            file.seek(start)
+            # A piece is checked while it still lies in the processor's cache.
+            while at < end and (got := file.readinto(content[at : min(at + _PIECE, end)])):
+                check.update(content[at : at + got])
+                at += got
+            if at < end or check.value() != expected:
+                raise CheckpointUnusable(f"section {name!r} is damaged, or cut short")
         return cls(facts, size, content.toreadonly(), sections)
 
     def bytes(self, name: str) -> memoryview:
@@ -216,7 +165,7 @@ class CheckpointFile:
             raise CheckpointUnusable(f"section {name!r} is missing") from None
         return self._content[start : start + length]
 
-    def numbers(self, name: str, kind: str) -> npt.NDArray[Any]:
+    def numbers(self, name: str, kind: str) -> np.typing.NDArray[Any]:
         """Return a section as a read-only array of little-endian numbers, such as `i4`."""
         content = self.bytes(name)
         if len(content) % np.dtype(kind).itemsize:
@@ -238,7 +187,7 @@ def _memory(size: int) -> memoryview:
 
 
 def _manifest(
-    file: FileIO, size: int, key: bytes | None
+    file: FileIO | BufferedRandom, size: int, key: bytes | None
 ) -> tuple[Mapping[str, Any], dict[str, tuple[int, int, str | int]]]:
     head = file.read(_HEADER_BYTES)
     if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):

@@ -3,7 +3,7 @@
 `checkpoints` has a row for each memory, `checkpoint_parts` its bytes in pieces. They are
 no part of the journal's schema: they are made when the first checkpoint is, and may be
 emptied at any time. Row-level security holds for them as for the journal's own tables. A
-checkpoint is read by way of a file that is deleted at once.
+checkpoint goes by way of a file without a name, of which a killed process leaves nothing.
 
 A new one takes its place under the lock that appends of its memory take, after a look
 whether the memory was erased; and an erasure deletes it in its own transaction. So no
@@ -12,28 +12,24 @@ checkpoint outlives the words in it, whichever worker makes it.
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import gettempdir, mkdtemp
-from typing import Any, Final
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
 
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable
-from memagent.checkpoints.store import SUFFIX, Begun, Replacing
+from memagent.checkpoints.store import Begun, Replacing
 from memagent.core.crash_points import reach
 from memagent.core.errors import MemAgentError
 from memagent.core.records import Scope
-from memagent.journal.backend import WHOLE_STORE
-from memagent.journal.file_lock import process_lives
-from memagent.journal.postgres import PostgresBackend, lock_key
+from memagent.journal.backend import WHOLE_STORE, Backend
+from memagent.journal.postgres import lock_key
 from memagent.journal.postgres_engine import naming
 from memagent.journal.rows import NAMED, SCHEMA_LOCK, scope_digest, scope_key
 
-_FOLDERS: Final = "memagent-checkpoint-"
 _PIECE_BYTES: Final = 1 << 20
 _DAY_US: Final = 86_400_000_000
 _SEEN: Final = f"digest = ANY ({NAMED}) OR '*' = ANY ({NAMED})"
@@ -61,38 +57,32 @@ _UNERASED: Final = (
 class ServerPlace:
     """Rows of two tables beside the journal's."""
 
-    def __init__(self, backend: PostgresBackend) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._made = False
-        self.key = backend.key
-        _remove_left_folders()
+        self.key = backend.seal.key
 
     def path_of(self, scope: Scope) -> Path:
         """Return a name of a memory's rows, for messages."""
         return Path(f"{self._backend.name}/checkpoints/{_digest(scope)}")
 
     def open(self, scope: Scope) -> CheckpointFile:
-        """Read a memory's rows into a file, and that into memory, and check it."""
-        with self._transaction(scope) as connection, _folder() as folder:
-            path = folder / f"checkpoint{SUFFIX}"
-            with path.open("wb") as file:
-                for (part,) in self._parts(connection, scope):
-                    file.write(part)
-            if not path.stat().st_size:
-                raise FileNotFoundError(path)
-            return CheckpointFile.open(path, self.key)
-
-    def _parts(self, connection: Any, scope: Scope) -> Generator[tuple[bytes]]:
-        if not _exists(connection):
-            return
-        with connection.cursor(name="parts", binary=True) as cursor:
-            cursor.itersize = 8
-            cursor.execute(
-                "SELECT part FROM checkpoint_parts JOIN checkpoints USING (digest, version) "
-                "WHERE digest = %s ORDER BY number",
-                (_digest(scope),),
-            )
-            yield from cursor
+        """Read a memory's rows into a file without a name, and that into memory; check it."""
+        with self._transaction(scope) as connection, TemporaryFile() as file:
+            if _exists(connection):
+                with connection.cursor(name="parts", binary=True) as cursor:
+                    cursor.itersize = 8
+                    cursor.execute(
+                        "SELECT part FROM checkpoint_parts JOIN checkpoints "
+                        "USING (digest, version) WHERE digest = %s ORDER BY number",
+                        (_digest(scope),),
+                    )
+                    for (part,) in cursor:
+                        file.write(part)
+            if not file.tell():
+                raise FileNotFoundError(self.path_of(scope))
+            file.flush()
+            return CheckpointFile.read(file, self.key)
 
     def size_of(self, scope: Scope) -> int | None:
         """Return the bytes of a memory's checkpoint."""
@@ -119,17 +109,17 @@ class ServerPlace:
         known = self._of(begun.scope, "seq")
         if known is not None and known >= begun.seq:
             raise CheckpointUnusable("another worker has made one")
-        with _folder() as folder:
-            path = folder / f"checkpoint{SUFFIX}"
-            begun.make(path, nullcontext)
+        with TemporaryFile() as file:
+            begun.write(file)
             with replacing():  # not meanwhile: an erasure in this process would wait
                 pass
-            self._send(begun, path)
+            self._send(begun, file)
 
-    def _send(self, begun: Begun, path: Path) -> None:
+    def _send(self, begun: Begun, file: IO[bytes]) -> None:
         digest, version = _digest(begun.scope), secrets.randbits(62)
         self._make_tables()
-        with self._transaction(begun.scope) as connection, path.open("rb") as file:
+        file.seek(0)
+        with self._transaction(begun.scope) as connection:
             number = 0
             while part := file.read(_PIECE_BYTES):
                 connection.execute(
@@ -148,7 +138,7 @@ class ServerPlace:
                 "UPDATE SET version = excluded.version, seq = excluded.seq, "
                 "bytes = excluded.bytes, used_us = excluded.used_us "
                 "WHERE checkpoints.seq < excluded.seq",
-                (digest, version, begun.seq, path.stat().st_size, _now_us()),
+                (digest, version, begun.seq, file.tell(), _now_us()),
             ).rowcount
             if not taken:
                 raise CheckpointUnusable("another worker has made one")
@@ -204,25 +194,8 @@ class ServerPlace:
             with closing(self._backend.connect()) as connection, connection.transaction():
                 connection.execute(naming(seen))
                 yield connection
-        except (self._backend.driver_error, MemAgentError) as exc:
+        except (*self._backend.faults, MemAgentError) as exc:
             raise OSError(f"the server at {self._backend.name}: {exc}") from exc
-
-
-@contextmanager
-def _folder() -> Generator[Path]:
-    folder = Path(mkdtemp(prefix=f"{_FOLDERS}{os.getpid()}-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_left_folders() -> None:
-    """Remove the folders of processes that were killed; what is in them holds words."""
-    for folder in Path(gettempdir()).glob(f"{_FOLDERS}*"):
-        pid = folder.name.removeprefix(_FOLDERS).partition("-")[0]
-        if pid.isdecimal() and not process_lives(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _exists(connection: Any) -> bool:

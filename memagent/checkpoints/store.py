@@ -17,14 +17,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import secrets
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 from weakref import WeakSet
 
 from memagent.checkpoints.checkpoint import (
@@ -33,12 +36,7 @@ from memagent.checkpoints.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from memagent.checkpoints.file import (
-    CheckpointFile,
-    CheckpointUnusable,
-    SectionWriter,
-    sync_folder,
-)
+from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, SectionWriter
 from memagent.checkpoints.tables import Pause, maps_of
 from memagent.core.crash_points import reach
 from memagent.core.errors import StoreError
@@ -60,8 +58,8 @@ class Begun(NamedTuple):
     seq: int
     chain: bytes
     """Chain hash of the journal's row at `seq`."""
-    make: Callable[[Path, Replacing], object]
-    """Writes it to a path, and puts it there inside the second argument."""
+    write: Callable[[BinaryIO], None]
+    """Writes it to an empty file."""
 
 
 class Place(Protocol):
@@ -140,12 +138,24 @@ class FolderPlace:
     def put(self, begun: Begun, replacing: Replacing) -> None:
         """Write the file beside the old one, and rename it."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        begun.make(self.path_of(begun.scope), replacing)
+        path = self.path_of(begun.scope)
+        # Of its own: two threads may make a checkpoint of one memory at a time.
+        fresh = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        try:
+            with open(fresh, "xb", opener=partial(os.open, mode=0o600)) as file:
+                begun.write(file)
+            with replacing():
+                fresh.replace(path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+        reach("ckpt.renamed")
+        _sync(self._folder)
 
     def trim(self, most_bytes: int) -> None:
         """Delete the files used longest ago."""
-        files = [(entry, entry.stat()) for entry in os.scandir(self._folder)]
-        files = [pair for pair in files if pair[0].name.endswith(SUFFIX)]
+        entries = os.scandir(self._folder)
+        files = [(entry, entry.stat()) for entry in entries if entry.name.endswith(SUFFIX)]
         total = sum(stat.st_size for _, stat in files)
         for entry, stat in sorted(files, key=lambda pair: pair[1].st_mtime):
             if total <= most_bytes:
@@ -155,8 +165,7 @@ class FolderPlace:
 
     def drop(self, scope: Scope) -> None:
         """Delete a memory's file."""
-        with suppress(OSError):
-            self.path_of(scope).unlink(missing_ok=True)
+        self.path_of(scope).unlink(missing_ok=True)
 
     def erase(self, scope: Scope) -> None:
         """Delete a memory's file, and make that durable."""
@@ -165,12 +174,22 @@ class FolderPlace:
             return
         try:
             path.unlink(missing_ok=True)
-            sync_folder(self._folder)
+            _sync(self._folder)
         except OSError as exc:
             raise StoreError(
                 f"the checkpoint {path} holds words of this memory and cannot be deleted "
                 f"({exc}); nothing was erased. Delete it, or let memagent do so, and ask again"
             ) from exc
+
+
+def _sync(folder: Path) -> None:
+    """Make a rename or a removal in a folder durable, where the system can."""
+    if sys.platform != "win32":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def name_of(scope: Scope) -> str:
@@ -187,8 +206,11 @@ FEWEST_ENTRIES: Final = 512
 """Entries of a journal, or items, from which on a checkpoint is worth its file, and the
 fewest that lie between two of them while the store is open.
 """
-GROWTH: Final = 8
-"""A further checkpoint is made when a memory grew by one part in so many."""
+GROWTH: Final = 2
+"""A further checkpoint is made when a memory grew by one part in so many: each is written
+whole, so all of a growing memory's take about three times the last one. What a kill
+leaves to be replayed is a third of the memory at most.
+"""
 CLOSING_ENTRIES: Final = 64
 """Entries or items since the last checkpoint from which on closing makes another."""
 _PAUSE_S: Final = 0.0005
@@ -259,7 +281,7 @@ class Checkpoints:
                 with suppress(OSError):
                     self.place.drop(scope)
             return None
-        lags = len(content.pending) > max(CLOSING_ENTRIES, len(content.state.items) // GROWTH)
+        lags = len(content.pending) > max(CLOSING_ENTRIES, len(content.state.items) // (4 * GROWTH))
         with self._lock:
             # One that was made before its items were indexed is soon made again.
             self._last[scope.key] = 0 if lags else _size(content)
@@ -354,17 +376,11 @@ class Checkpoints:
                 return
             origin = Origin(name_of(scope), chain.hex(), embedder.id, embedder.dim)
 
-            def make(path: Path, replacing: Replacing) -> None:
-                write_checkpoint(
-                    SectionWriter(path, self.place.key),
-                    content,
-                    origin,
-                    most_bytes=MOST_BYTES,
-                    pause=pause,
-                    replacing=replacing,
-                )
+            def write(file: BinaryIO) -> None:
+                writer = SectionWriter(file, self.place.key)
+                write_checkpoint(writer, content, origin, most_bytes=MOST_BYTES, pause=pause)
 
-            begun = Begun(scope, content.state.seq, chain, make)
+            begun = Begun(scope, content.state.seq, chain, write)
             self.place.put(begun, lambda: self._replacing(key, erasures))
             self.place.trim(MOST_FOLDER_BYTES)
         except (CheckpointUnusable, OSError) as exc:
@@ -447,40 +463,31 @@ def differences(content: Projection, replayed: BankState) -> list[str]:
     ]
     if state.digest() != replayed.digest():
         faults.append(f"its digest is {state.digest()[:12]}, a replay's {replayed.digest()[:12]}")
-    if _nodes(state.graph) != _nodes(replayed.graph):
+    graphs = state.graph, replayed.graph
+    own, expected_nodes = ({key: data["event"] for key, data in g.nodes.items()} for g in graphs)
+    if own != expected_nodes:
         faults.append("nodes of the graph differ from the journal's")
-    edges = dict(_edges(replayed.graph))
+    edges = _edges(replayed.graph, "succ")
     faults += [
         f"edges of the graph ({name}) differ from the journal's"
         for name in ("succ", "pred")
-        if dict(_edges(state.graph, name)) != edges
+        if _edges(state.graph, name) != edges
     ]
-    return faults + _view_faults(content)
-
-
-def _nodes(graph: GraphState) -> dict[str, Any]:
-    return {key: data["event"] for key, data in graph.nodes.items()}
-
-
-def _edges(graph: GraphState, side: str = "succ") -> list[tuple[tuple[str, str, str], EventEdge]]:
-    rows: Any = getattr(graph, side)
-    found: list[tuple[tuple[str, str, str], EventEdge]] = []
-    for row in rows.values():
-        for keyed in row.values():
-            edges = [data["edge"] for data in keyed.values()]
-            found += [((edge.source, edge.target, edge.key), edge) for edge in edges]
-    return found
-
-
-def _view_faults(content: Projection) -> list[str]:
-    view, active = content.view, {item.id for item in content.state.active()}
-    faults: list[str] = []
-    if active != (set(view.places) | content.pending) & active or set(view.places) - active:
+    active, indexed = {item.id for item in state.active()}, set(content.view.places)
+    if active != (indexed | content.pending) & active or indexed - active:
         faults.append("the items of the search index differ from the active ones")
-    if view.parts:
+    if content.view.parts:
         try:
-            for at in range(len(view.parts[0].segment)):
+            for at in range(len(content.view.parts[0].segment)):
                 check_document(content, at)
         except CheckpointUnusable as exc:
             faults.append(str(exc))
     return faults
+
+
+def _edges(graph: GraphState, side: str) -> dict[tuple[str, str, str], EventEdge]:
+    rows: Any = getattr(graph, side)
+    edges = [
+        data["edge"] for row in rows.values() for keyed in row.values() for data in keyed.values()
+    ]
+    return {(edge.source, edge.target, edge.key): edge for edge in edges}

@@ -38,7 +38,6 @@ from itertools import accumulate, chain
 from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import TypeAdapter
 from rpds import HashTrieMap
 
@@ -244,17 +243,33 @@ class KeyTable:
         return ((self.key(at), at) for at in range(len(self)))
 
 
-class RecordTable(KeyTable, Generic[V]):
+class Table(KeyTable, Generic[V]):
+    """Keys with a value each, made of its place when it is first asked for."""
+
+    __slots__ = ("_known", "_make")
+
+    def __init__(self, file: CheckpointFile, name: str, make: Callable[[int], V]) -> None:
+        super().__init__(file, name)
+        self._make = make
+        self._known: dict[int, V] = {}
+
+    def value(self, at: int) -> V:
+        """Return the value at a place; the same object each time."""
+        value = self._known.get(at)
+        if value is None:
+            value = self._known.setdefault(at, self._make(at))
+        return value
+
+
+class RecordTable(Table[V]):
     """Keys with a value each, decoded when first asked for."""
 
-    __slots__ = ("_decode", "_known", "_value_ends", "_values")
+    __slots__ = ("_value_ends", "_values")
 
     def __init__(self, file: CheckpointFile, name: str, decode: Callable[[memoryview], V]) -> None:
-        super().__init__(file, name)
-        self._decode = decode
+        super().__init__(file, name, lambda at: decode(self.raw(at)))
         self._values = file.bytes(f"{name}.values")
         self._value_ends = file.numbers(f"{name}.value_ends", "i8").data
-        self._known: dict[int, V] = {}
         _check(
             len(self._value_ends) == len(self) + 1 and self._value_ends[-1] == len(self._values),
             name,
@@ -263,13 +278,6 @@ class RecordTable(KeyTable, Generic[V]):
     def raw(self, at: int) -> memoryview:
         """Return the encoded value at a place."""
         return self._values[self._value_ends[at] : self._value_ends[at + 1]]
-
-    def value(self, at: int) -> V:
-        """Return the value at a place; the same object each time."""
-        value = self._known.get(at)
-        if value is None:
-            value = self._known.setdefault(at, self._decode(self.raw(at)))
-        return value
 
 
 def _check(consistent: bool, name: str) -> None:
@@ -282,8 +290,8 @@ def _check(consistent: bool, name: str) -> None:
 
 Pause = Callable[[], object]
 """Lets other threads run; called every so many records."""
+# Records between two pauses.
 _BETWEEN: Final = 256
-"""Records between two pauses."""
 
 
 def paced(records: Iterable[V], pause: Pause) -> Iterator[V]:
@@ -313,11 +321,17 @@ def put_records(
 ) -> None:
     """Write a `RecordTable` of (key, encoded value)."""
     put_keys(writer, name, [key for key, _ in records])
-    writer.put(f"{name}.values", (value for _, value in records))
-    writer.put_array(f"{name}.value_ends", ends_of(len(value) for _, value in records))
+    values = [value for _, value in records]
+    writer.put(f"{name}.values", joined(values))
+    writer.put_array(f"{name}.value_ends", ends_of(map(len, values)))
 
 
-def ends_of(lengths: Iterable[int]) -> npt.NDArray[np.int64]:
+def joined(values: Sequence[bytes | memoryview]) -> Iterator[bytes]:
+    """Yield the values one after the other, some hundred at a time."""
+    return (b"".join(values[at : at + _BETWEEN]) for at in range(0, len(values), _BETWEEN))
+
+
+def ends_of(lengths: Iterable[int]) -> np.typing.NDArray[np.int64]:
     """Return 0 and the running sums of n lengths (n + 1,)."""
     return np.fromiter(accumulate(lengths, initial=0), np.int64)
 
@@ -334,9 +348,9 @@ class Form:
 
 
 def record_form(kind: type[Record]) -> Form:
-    """Return the form of a record: its JSON."""
+    """Return the form of a record: its JSON without default values, as in the journal."""
     return Form(
-        lambda record: record.model_dump_json().encode(),
+        lambda record: record.model_dump_json(exclude_defaults=True).encode(),
         lambda raw: kind.model_validate_json(bytes(raw)),
     )
 

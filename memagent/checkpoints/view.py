@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, SectionWriter
 from memagent.checkpoints.tables import (
@@ -28,28 +28,27 @@ from memagent.checkpoints.tables import (
 )
 from memagent.core.records import MemoryItem
 from memagent.protocols import Matrix
+from memagent.search.fusion import ITEM_RULES
 from memagent.search.index import IndexView, Part
 from memagent.search.segments import (
-    CONTEXT,
     FIELDS,
     NO_ROW,
     OWN,
     Arena,
-    Floats,
     Ints,
     Mask,
     Postings,
-    Rows,
     Segment,
     merged_filed,
     merged_postings,
     ranks_of,
 )
-from memagent.search.weights import ITEM_RULES
 
 _DIGEST_BYTES: Final = 16
 _BETWEEN: Final = "\x1f"
 _NAMES: Final = ("own", "context")
+# The arrays of postings, each a section, with the type of its numbers.
+_POSTINGS: Final = {"terms": "i4", "starts": "i8", "docs": "i4", "tfs": "u2", "lengths": "f8"}
 
 
 def _text_digest(text: str) -> bytes:
@@ -93,11 +92,11 @@ class StoredArena(Arena):
             self._terms[word] = number
         return number
 
-    def known_terms(self, words: Iterable[str]) -> list[int]:
+    def known_terms(self, words: Iterable[str]) -> dict[str, int]:
         """Return the numbers of those words that any document has used, in their order."""
         terms, stored = self._terms, self._stored_terms
-        numbers = (terms[word] if word in terms else stored.find(word) for word in words)
-        return [number for number in numbers if number != ABSENT]
+        numbers = {word: terms[word] if word in terms else stored.find(word) for word in words}
+        return {word: number for word, number in numbers.items() if number != ABSENT}
 
     def words(self) -> list[str]:
         """Return the terms in the order of their numbers."""
@@ -151,7 +150,8 @@ class _StoredFiled(Mapping[tuple[str, str], Ints]):
         return len(self._table)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return (_filter_key(key) for key, _ in self._table.entries())
+        keys = (key.partition(_BETWEEN) for key, _ in self._table.entries())
+        return ((field, value) for field, _, value in keys)
 
     def __getitem__(self, key: tuple[str, str]) -> Ints:
         at = self._table.find(_BETWEEN.join(key))
@@ -160,59 +160,29 @@ class _StoredFiled(Mapping[tuple[str, str], Ints]):
         return self._table.value(at)
 
 
-def _filter_key(key: str) -> tuple[str, str]:
-    field, _, value = key.partition(_BETWEEN)
-    return field, value
-
-
-class _StoredPostings(Postings):
-    """Postings that are compressed already."""
-
-    __slots__ = ()
-
-    def __init__(self, file: CheckpointFile, name: str) -> None:
-        self.terms = file.numbers(f"{name}.terms", "i4")
-        self.starts = file.numbers(f"{name}.starts", "i8")
-        self.docs = file.numbers(f"{name}.docs", "i4")
-        self.tfs = file.numbers(f"{name}.tfs", "u2")
-        self.lengths = file.numbers(f"{name}.lengths", "f8")
-        self._norms = None
-        if not len(self.starts) == len(self.terms) + 1 or self.starts[-1] != len(self.docs):
+def _read_segment(file: CheckpointFile, items: _StoredItems) -> Segment:
+    """Return the documents of a checkpoint, none of their items decoded."""
+    postings: list[Postings] = []
+    for name in _NAMES[: 1 if file.facts["one_text"] else 2]:
+        arrays = [file.numbers(f"{name}.{part}", kind) for part, kind in _POSTINGS.items()]
+        postings.append(Postings(*arrays))
+        if not len(arrays[1]) == len(arrays[0]) + 1 or arrays[1][-1] != len(arrays[2]):
             raise CheckpointUnusable(f"the sections of {name!r} do not fit together")
-
-
-class _StoredSegment(Segment):
-    """The documents of a checkpoint."""
-
-    __slots__ = ()
-
-    def __init__(
-        self, file: CheckpointFile, items: _StoredItems, postings: tuple[Postings, Postings]
-    ) -> None:
-        own, context = (file.numbers(f"{name}.rows", "i4") for name in _NAMES)
-        self.items = items
-        self.postings = postings
-        self.same_fields = postings[OWN] is postings[CONTEXT]
-        first = Rows(own, beside=None if self.same_fields else context)
-        self.rows = (first, first if self.same_fields else Rows(context, beside=own))
-        self.everything = np.arange(len(items), dtype=np.int32)
-        self.ranks = file.numbers("ranks", "i4")
-        self.filed = _StoredFiled(RecordTable(file, "filed", _decode_places))
-        self.said = file.numbers("said", "f8")
-        self.valid = file.numbers("valid", "f8").reshape(-1, 2)
-        self.names = frozenset(
-            value for field, value in self.filed if field in ("speakers", "subjects")
-        )
-        self._columns = {
-            rule: file.numbers(f"column.{name}", "f8") for name, rule in ITEM_RULES.items()
-        }
-        columns = (own, context, self.ranks, self.said, self.valid, *self._columns.values())
-        if {len(column) for column in columns} != {len(items)}:
-            raise CheckpointUnusable("the columns of its documents differ in length")
-
-
-def _decode_places(raw: memoryview) -> Ints:
-    return np.frombuffer(raw, dtype="<i4")
+    own, context = (file.numbers(f"{name}.rows", "i4") for name in _NAMES)
+    segment = Segment(
+        items,
+        (own, context),
+        (postings[OWN], postings[-1]),
+        _StoredFiled(RecordTable(file, "filed", partial(np.frombuffer, dtype="<i4"))),
+        (file.numbers("said", "f8"), file.numbers("valid", "f8").reshape(-1, 2)),
+        file.numbers("ranks", "i4"),
+    )
+    for name, rule in ITEM_RULES.items():
+        segment.columns[rule] = file.numbers(f"column.{name}", "f8")
+    columns = (own, context, segment.ranks, segment.said, segment.valid, *segment.columns.values())
+    if {len(column) for column in columns} != {len(items)}:
+        raise CheckpointUnusable("the columns of its documents differ in length")
+    return segment
 
 
 class _Places:
@@ -248,9 +218,7 @@ def read_view(file: CheckpointFile, items: Any, dim: int) -> IndexView:
     table: RecordTable[MemoryItem] = items.base
     if at.min() < 0 or at.max() >= len(table):
         raise CheckpointUnusable("its documents do not fit its items")
-    own = _StoredPostings(file, "own")
-    context = own if file.facts["one_text"] else _StoredPostings(file, "context")
-    segment = _StoredSegment(file, _StoredItems(table, at), (own, context))
+    segment = _read_segment(file, _StoredItems(table, at))
     if max(int(rows.rows.max()) for rows in segment.rows) >= len(arena):
         raise CheckpointUnusable("its documents do not fit its vectors")
     places: Any = LayeredMap(_Places(table, at, segment))
@@ -278,7 +246,9 @@ def put_view(
     ids: list[bytes] = []
     left_out: list[bytes] = []
     for part in view.pieces.parts:
-        segment, keys = part.segment, _ids_of(part.segment)
+        segment, items = part.segment, part.segment.items
+        stored = isinstance(items, _StoredItems)
+        keys = items.keys() if stored else [encoded(item.id) for item in items]
         keep = np.ones(len(segment), bool) if part.dead is None else ~part.dead
         good = keep & np.fromiter((key not in stale and key in places for key in keys), bool)
         for field in FIELDS:
@@ -296,18 +266,15 @@ def put_view(
         _put_columns(writer, kept, ids)
         for field in FIELDS[: 1 if one_text else 2]:
             pause()
-            _put_postings(writer, _NAMES[field], _postings_of(kept, field))
+            whole = len(kept) == 1 and kept[0][1].all()
+            postings = kept[0][0].postings[field] if whole else merged_postings(kept, field)
+            for name, kind in _POSTINGS.items():
+                array: np.typing.NDArray[Any] = getattr(postings, name)
+                writer.put_array(f"{_NAMES[field]}.{name}", array.astype(kind))
     return one_text, left_out
 
 
-def _ids_of(segment: Segment) -> list[bytes]:
-    items = segment.items
-    if isinstance(items, _StoredItems):
-        return items.keys()
-    return [encoded(item.id) for item in items]
-
-
-def _joined(arrays: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _joined(arrays: Iterable[np.typing.NDArray[Any]]) -> np.typing.NDArray[Any]:
     some = list(arrays)
     return np.concatenate(some) if some else np.zeros(0, np.int32)
 
@@ -325,21 +292,6 @@ def _put_columns(
     filed = merged_filed(kept)
     lists = ((key, at.astype("<i4").tobytes()) for key, at in filed.items())
     put_records(writer, "filed", [(encoded(_BETWEEN.join(key)), raw) for key, raw in lists])
-
-
-def _postings_of(kept: Sequence[tuple[Segment, Mask]], field: int) -> Postings:
-    if len(kept) == 1 and kept[0][1].all():
-        return kept[0][0].postings[field]
-    return merged_postings(kept, field)
-
-
-def _put_postings(writer: SectionWriter, name: str, postings: Postings) -> None:
-    writer.put_array(f"{name}.terms", postings.terms.astype(np.int32))
-    writer.put_array(f"{name}.starts", postings.starts.astype(np.int64))
-    writer.put_array(f"{name}.docs", postings.docs.astype(np.int32))
-    writer.put_array(f"{name}.tfs", postings.tfs.astype(np.uint16))
-    lengths: Floats = postings.lengths
-    writer.put_array(f"{name}.lengths", lengths.astype(np.float64))
 
 
 def _put_arena(writer: SectionWriter, arena: Arena, rows: Sequence[Ints]) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "init": "setup:init",
     "trust": "setup:trust",
-    "chat": "chat:chat",
+    "chat": "ingest:chat",
     "ingest": "ingest:ingest",
     "ask": "views:ask",
     "search": "views:search",
@@ -39,26 +39,27 @@ COMMANDS: Final = {
     "rm": "change:rm",
     "history": "change:history",
     "undo": "change:undo",
-    "quarantine": "care:quarantine",
-    "touched": "care:touched",
-    "erase": "care:erase",
+    "quarantine": "change:quarantine",
+    "touched": "change:touched",
+    "erase": "change:erase",
     "diff": "change:diff",
     "recall": "change:recall",
     "report": "change:report",
     "trials": "views:trials",
     "tidy": "change:tidy",
-    "export": "serve:export",
-    "graph": "serve:graph",
-    "import": "serve:import_",
-    "import-from": "serve:import_from",
-    "backup": "care:backup",
-    "restore": "care:restore",
+    "export": "setup:export",
+    "graph": "setup:graph",
+    "import": "setup:import_",
+    "import-from": "setup:import_from",
+    "backup": "change:backup",
+    "restore": "change:restore",
     "reembed": "setup:reembed",
-    "mcp": "serve:mcp",
+    "mcp": "setup:mcp",
     "doctor": "doctor:doctor",
-    "serve": "serve:serve",
+    "serve": "setup:serve",
 }
 """The commands in the order of the help: the module beside this one, and its function."""
+# The commands of each panel of the help.
 _PANELS: Final = {
     "Start": "init trust doctor serve mcp",
     "Remember and ask": "chat ingest ask search list show stats",
@@ -66,11 +67,10 @@ _PANELS: Final = {
     "Learn from tasks": "recall report trials tidy",
     "Move and keep": "export import import-from graph backup restore reembed",
 }
-"""The commands of each panel of the help."""
 KEY_COMMANDS: Final = {
-    "create": "serve:create_key",
-    "list": "serve:list_keys",
-    "revoke": "serve:revoke_key",
+    "create": "setup:create_key",
+    "list": "setup:list_keys",
+    "revoke": "setup:revoke_key",
 }
 
 

@@ -1,19 +1,34 @@
-"""The commands that change a memory, teach it or show changes: from `edit` to `tidy`."""
+"""The commands that change a memory, teach it, show changes and care for it.
+
+From `edit` to `erase` they work on one memory; `backup` and `restore` copy a whole
+store.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from rich.console import Group
 from typer import Argument, Option
 
 import memagent
 from memagent.cli import views
-from memagent.cli.arguments import ItemId, exactly_one, find_id, parse_point, read_outcome
-from memagent.cli.frame import Options, emit
-from memagent.cli.stores import opened, opened_memory, reading_memory
+from memagent.cli.frame import Options, emit, line, pairs, plain, table
+from memagent.cli.stores import (
+    Force,
+    ItemId,
+    exactly_one,
+    find_id,
+    opened,
+    opened_memory,
+    parse_point,
+    read_outcome,
+    reading_memory,
+    store_file,
+)
 from memagent.core.errors import InputError, StoreError
 
 
@@ -46,7 +61,14 @@ async def rm(
     yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete memories. They can be brought back with `memagent undo`."""
-    _check_removal(options, item_ids, everything=all_, confirmed=yes)
+    if bool(item_ids) == all_:
+        raise typer.BadParameter("give the ids of memories, or --all with --user")
+    if all_:
+        if options.user is None:
+            raise typer.BadParameter("--all needs --user: say whose memories")
+        question = f"Delete everything that user {options.user_id!r} remembers?"
+        if not yes and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
+            raise InputError("nothing was deleted; --yes answers the question beforehand")
     from memagent.core.ops import Delete, OpBatch
     from memagent.core.records import SourceRef
 
@@ -61,21 +83,8 @@ async def rm(
         raise StoreError(f"{len(commit.rejected)} not deleted: {commit.rejected[0].detail}")
     items = [active[item_id] for item_id in doomed]
     document = {"commit": commit.id if commit is not None else None, "deleted": items}
-    emit(options, document, lambda: views.deleted_view(items))
-
-
-def _check_removal(
-    options: Options, item_ids: list[str] | None, *, everything: bool, confirmed: bool
-) -> None:
-    if bool(item_ids) == everything:
-        raise typer.BadParameter("give the ids of memories, or --all with --user")
-    if not everything:
-        return
-    if options.user is None:
-        raise typer.BadParameter("--all needs --user: say whose memories")
-    question = f"Delete everything that user {options.user_id!r} remembers?"
-    if not confirmed and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
-        raise InputError("nothing was deleted; --yes answers the question beforehand")
+    lines = [line(("deleted ", "red"), f"{item.id}  {item.text}") for item in items]
+    emit(options, document, lambda: Group(*(lines or [plain("nothing to delete")])))
 
 
 async def history(
@@ -119,7 +128,11 @@ async def recall(
     """Find memories for a task and start a trial; `memagent report` ends it."""
     with opened(options, write=True, vectors=True) as store:
         recalled = await store.agent(options.scope, model=options.model).recall(task, k=k)
-    emit(options, recalled, lambda: views.recall_view(recalled))
+    emit(
+        options,
+        recalled,
+        lambda: Group(plain(f"trial {recalled.id}"), views.hits_table(recalled.hits)),
+    )
 
 
 async def report(
@@ -154,7 +167,11 @@ async def tidy(
     """Let the design prune, merge or rewrite memories; `memagent undo` takes it back."""
     with opened(options, write=True) as store:
         commit = await store.agent(options.scope, model=options.model).tidy(budget)
-    emit(options, {"commit": commit}, lambda: views.tidied_view(commit))
+    emit(
+        options,
+        {"commit": commit},
+        lambda: views.commit_view(commit, "nothing to tidy"),
+    )
 
 
 async def diff(
@@ -185,3 +202,172 @@ async def diff(
         document | changes.model_dump(mode="json"),
         lambda: views.diff_view(changes, title=f"from {labels[0]} to {labels[1]}"),
     )
+
+
+Names = list[str] | None
+
+
+async def quarantine(
+    options: Options,
+    change_id: Annotated[
+        str | None, Argument(metavar="ID", help="A change; without it, all that wait.")
+    ] = None,
+    accept: Annotated[bool, Option("--accept", help="Carry it out.")] = False,
+    refuse: Annotated[bool, Option("--refuse", help="Settle it without carrying it out.")] = False,
+) -> None:
+    """List the changes kept aside because of low trust, and accept or refuse one."""
+    if (change_id is not None) != (accept or refuse) or (accept and refuse):
+        raise typer.BadParameter("give an ID with --accept or --refuse, or neither")
+    if change_id is None:
+        async with reading_memory(options) as memory:
+            waiting = await memory.quarantine()
+        rows = (
+            (
+                one.id,
+                one.op.op,
+                getattr(one.op, "id", "") or "",
+                str(getattr(one.op, "text", "")),
+                one.detail,
+            )
+            for one in waiting
+        )
+        columns = ("id", "op", "memory", "new text", "why")
+        emit(
+            options,
+            waiting,
+            lambda: table(columns, rows, fixed=columns[:2], nothing="nothing waits"),
+        )
+        return
+    with opened_memory(options, write=True) as memory:
+        commit = await (memory.accept(change_id) if accept else memory.refuse(change_id))
+    emit(options, commit, lambda: views.commit_view(commit))
+
+
+async def touched(
+    options: Options,
+    *,
+    session: Annotated[
+        Names, Option("--session", metavar="ID", help="Turns of this session; repeatable.")
+    ] = None,
+    turn: Annotated[Names, Option(metavar="ID", help="This turn; repeatable.")] = None,
+    speaker: Annotated[
+        Names, Option(metavar="NAME", help="What this speaker or tool said; repeatable.")
+    ] = None,
+    trust: Annotated[
+        Names,
+        Option(metavar="TRUST", help="Turns of this trust, such as tool; repeatable."),
+    ] = None,
+    do: Annotated[
+        Literal["list", "exclude", "roll-back"],
+        Option(help="List, delete, or set back to before; both can be undone."),
+    ] = "list",
+) -> None:
+    """List what rests on one source, delete it, or set it back to before the source."""
+    from memagent.core.reports import SourceFilter
+    from memagent.memory.options import trusting
+
+    levels = (trusting(memagent.Filter(), name).min_trust for name in trust or ())
+    source = SourceFilter(
+        session_ids=frozenset(session or ()),
+        turn_ids=frozenset(turn or ()),
+        speakers=frozenset(speaker or ()),
+        trusts=frozenset(filter(None, levels)),
+    )
+    if do == "list":
+        async with reading_memory(options) as memory:
+            found = await memory.touched_by(source)
+        rows = (
+            (
+                one.item.id,
+                ", ".join(map(str, one.versions)),
+                str(one.clean or "-"),
+                one.item.trust.value,
+                plain(one.item.text, "" if one.item.active else "dim strike"),
+            )
+            for one in found
+        )
+        columns = ("id", "touched versions", "last before", "trust", "text")
+        emit(
+            options,
+            found,
+            lambda: table(columns, rows, fixed=("id",), nothing="nothing rests on it"),
+        )
+        return
+    with opened_memory(options, write=True) as memory:
+        commit = await (memory.exclude(source) if do == "exclude" else memory.roll_back(source))
+    emit(
+        options,
+        {"commit": commit},
+        lambda: views.commit_view(commit, "nothing to do"),
+    )
+
+
+async def erase(
+    options: Options,
+    item_id: Annotated[str | None, Argument(metavar="ID", help="A memory to erase.")] = None,
+    session: Annotated[
+        str | None, Option("--session", metavar="ID", help="A session to erase instead.")
+    ] = None,
+    keep_turns: Annotated[
+        bool, Option("--keep-turns", help="Leave the turns that the memory rests on.")
+    ] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Erase one memory or one session beyond recovery, and show the receipt."""
+    if (item_id is None) == (session is None):
+        raise typer.BadParameter("give the id of a memory, or --session with that of a session")
+    question = "Erase it beyond recovery, from every file of the store?"
+    if not yes and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
+        raise InputError("nothing was erased; --yes answers the question beforehand")
+    with opened_memory(options, write=True) as memory:
+        if session is not None:
+            receipt = await memory.erase_session(session)
+        else:
+            items = (await memory.bank.sync()).items
+            full_id = find_id(items, item_id or "", user_id=options.user_id)
+            receipt = await memory.erase(full_id, keep_turns=keep_turns)
+    figures = receipt.model_dump(mode="json", exclude={"places"})
+    figures["searched"] = "\n".join(
+        f"{place.name}: {place.size_bytes} bytes, {place.found_after} found after it"
+        for place in receipt.places
+    )
+    verdict = line(("gone" if receipt.gone else "something is left", "bold"))
+    emit(options, receipt, lambda: Group(pairs(figures), verdict))
+
+
+def backup(
+    options: Options,
+    file: Annotated[Path, Argument(metavar="FILE", help="The file to write; it must be new.")],
+) -> int:
+    """Copy the whole store to a file while others use it, and verify the copy."""
+    from memagent.journal.sqlite import backup_store
+
+    path, seal = store_file(options)
+    if not path.exists():
+        raise StoreError(f"there is no memory at {path}")
+    report = backup_store(path, file, seal=seal)
+    emit(options, report, lambda: pairs(report.model_dump(mode="json")))
+    return int(bool(report.problems))
+
+
+def restore(
+    options: Options,
+    file: Annotated[Path, Argument(metavar="FILE", help="What `memagent backup` wrote.")],
+    verify: Annotated[
+        bool, Option("--verify", help="Check every hash of the backup, and write nothing.")
+    ] = False,
+    force: Force = False,
+) -> int:
+    """Verify a backup and put it in the place of the store."""
+    from memagent.journal.proof.tips import Seal
+    from memagent.journal.sqlite import restore_store, verify_store
+
+    if not file.exists():
+        raise StoreError(f"there is no backup at {file}")
+    path, seal = store_file(options)
+    if verify:
+        report = verify_store(file, seal=Seal(key=seal.key))
+    else:
+        report = restore_store(file, path, seal=seal, force=force)
+    emit(options, report, lambda: pairs(report.model_dump(mode="json")))
+    return int(bool(report.problems))

@@ -26,13 +26,21 @@ from typer import Option
 
 import memagent
 from memagent.cli.frame import Options, emit, line, message_of, pairs, plain, table, tell
-from memagent.cli.stores import counts_of, opened, read_settings, settings_file, store_path
+from memagent.cli.stores import (
+    counts_of,
+    opened,
+    read_settings,
+    settings_file,
+    store_file,
+    store_path,
+)
 from memagent.core.errors import MemAgentError, StoreError
 
 if TYPE_CHECKING:
     from memagent.build import Store
     from memagent.config import AgentSettings
     from memagent.core.records import Scope
+    from memagent.journal.open_database import DatabaseJournal
 
 
 PACKAGES = ("memagent", "environments", "train")
@@ -40,6 +48,8 @@ PACKAGES = ("memagent", "environments", "train")
 _COUNTS = ("memories", "deleted", "sessions", "turns", "entries")
 _USER_COLUMNS = ("user", *_COUNTS, "chain", "checkpoint")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+).*?(?:;.*\bextra\s*==\s*['\"]([^'\"]+)['\"])?$")
+# The one other marker that our requirements use.
+_NOT_WINDOWS = re.compile(r"sys_platform\s*!=\s*['\"]win32")
 
 
 @dataclass(slots=True)
@@ -55,10 +65,6 @@ class Examination:
     settings: dict[str, str] = field(default_factory=dict[str, str])
     store: dict[str, Any] = field(default_factory=dict[str, Any])
     users: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-
-    def document(self) -> dict[str, Any]:
-        """Return all findings for JSON."""
-        return {"ok": not self.problems, **asdict(self)}
 
     def view(self) -> RenderableType:
         """Return all findings for people."""
@@ -91,11 +97,13 @@ async def doctor(
         await _examine_settings_and_store(report, options)
     except (MemAgentError, OSError) as exc:
         report.problems.append(message_of(exc))
-    emit(options, report.document(), report.view)
+    emit(options, {"ok": not report.problems, **asdict(report)}, report.view)
     return int(bool(report.problems))
 
 
 async def _examine_settings_and_store(report: Examination, options: Options) -> None:
+    from memagent.journal.open_database import DatabaseJournal
+
     settings = read_settings(options)
     _examine_settings(report, options, settings)
     path = store_path(options, settings)
@@ -109,26 +117,23 @@ async def _examine_settings_and_store(report: Examination, options: Options) -> 
             return
         _examine_file(report, path)
     with opened(options) as store:
-        _examine_server(report, store)
-        _examine_embedder(report, store)
-        await _examine_users(report, store)
+        if isinstance(store.journal, DatabaseJournal):
+            await _examine_journal(report, store.journal)
+        for scope in await store.journal.scopes():
+            await _examine_memory(report, store, scope)
 
 
 def _seal(options: Options) -> None:
-    from memagent.config import SqliteSettings
-    from memagent.journal.postgres import PostgresJournal
+    from memagent.journal.postgres import PostgresJournal, note_ends
     from memagent.journal.sqlite import seal_store
-    from memagent.open_store import seal_of
 
-    settings = read_settings(options)
-    path, store = store_path(options, settings), settings.store
-    if isinstance(path, Path) and path.exists():
-        chosen = store if isinstance(store, SqliteSettings) else SqliteSettings()
-        count = seal_store(path, seal_of(chosen))
-    elif isinstance(path, str):
+    path = store_path(options, read_settings(options))
+    if isinstance(path, str):
         with opened(options) as served:
             assert isinstance(served.journal, PostgresJournal)
-            count = served.journal.note_ends()
+            count = note_ends(served.journal)
+    elif path is not None and path.exists():
+        count = seal_store(*store_file(options))
     else:
         raise StoreError("--seal needs a store that exists")
     tell(f"noted where {count} logs end")
@@ -216,19 +221,14 @@ def _extras(installed: Distribution) -> Iterator[tuple[str, list[str]]]:
     declared = installed.metadata.get_all("Provides-Extra") or []
     required: dict[str, list[str]] = {name: [] for name in declared if name != "all"}
     for requirement in installed.requires or []:
+        if sys.platform == "win32" and _NOT_WINDOWS.search(requirement):
+            continue
         match = _REQUIREMENT.match(requirement)
         if match is not None and match[2] in required and match[1] != "memagent":
-            required[match[2]] += [match[1]] if _applies(requirement) else []
+            required[match[2]].append(match[1])
     for extra, names in required.items():
         if names:
             yield extra, [name for name in names if _version(name) is None]
-
-
-def _applies(requirement: str) -> bool:
-    """Tell whether a requirement is for this platform; ours use no other marker."""
-    return not (
-        sys.platform == "win32" and re.search(r"sys_platform\s*!=\s*['\"]win32", requirement)
-    )
 
 
 def _version(name: str) -> str | None:
@@ -276,18 +276,9 @@ def _examine_file(report: Examination, path: Path) -> None:
     report.store["schema_revision"] = revision
 
 
-def _examine_server(report: Examination, store: Store) -> None:
-    from memagent.journal.postgres import PostgresJournal
-
-    if isinstance(store.journal, PostgresJournal):
-        facts, problems = store.journal.examine()
-        report.store |= {"server": store.journal.place, **facts}
-        report.problems += problems
-
-
 def _writer(path: Path) -> str:
     """Name the process that holds the store for writing, as far as its lock file says."""
-    from memagent.journal.file_lock import FileLock, process_lives
+    from memagent.journal.sqlite_engine import FileLock, process_lives
 
     pid = FileLock(path.with_name(f"{path.name}.lock")).holder()
     if pid is None:
@@ -297,51 +288,51 @@ def _writer(path: Path) -> str:
     return f"process {pid}"
 
 
-def _examine_embedder(report: Examination, store: Store) -> None:
-    from memagent.journal.open_database import DatabaseJournal
+async def _examine_journal(report: Examination, journal: DatabaseJournal) -> None:
+    """Examine a server, the embedder that the store goes by, and where its logs end."""
+    import asyncio
 
-    claimed = (
-        store.journal.claimed_embedder() if isinstance(store.journal, DatabaseJournal) else None
-    )
-    if claimed is None:
-        return
-    report.store["embedder"] = _embedder_label(*claimed)
+    from memagent.journal.postgres import PostgresJournal
+    from memagent.journal.sqlite import SqlJournal
+
+    if isinstance(journal, PostgresJournal):
+        facts, problems = journal.examine()
+        report.store |= {"server": journal.place, **facts}
+        report.problems += problems
+    claimed = journal.cache.claimed()
     configured = report.settings.get("embedder")
-    if configured not in (None, report.store["embedder"]):
-        report.problems.append(
-            f"the store goes by embedder {report.store['embedder']}, "
-            f"the settings lead to {configured}: name the first one, or run  memagent reembed"
-        )
+    if claimed is not None:
+        report.store["embedder"] = _embedder_label(*claimed)
+        if configured not in (None, report.store["embedder"]):
+            report.problems.append(
+                f"the store goes by embedder {report.store['embedder']}, "
+                f"the settings lead to {configured}: name the first one, or run  memagent reembed"
+            )
+    if isinstance(journal, SqlJournal | PostgresJournal):
+        report.problems += await asyncio.to_thread(journal.compare_tips)
+    report.problems += journal.verify_erased()
 
 
 def _embedder_label(embedder_id: str, dim: int) -> str:
     return f"{embedder_id}, {dim} dimensions"
 
 
-async def _examine_users(report: Examination, store: Store) -> None:
+async def _examine_memory(report: Examination, store: Store, scope: Scope) -> None:
+    """Verify the history of one memory, and count what it holds."""
     from memagent.journal.open_database import DatabaseJournal
-    from memagent.journal.postgres import PostgresJournal
-    from memagent.journal.sqlite import SqlJournal
 
-    if isinstance(store.journal, SqlJournal | PostgresJournal):
-        import asyncio
-
-        report.problems += await asyncio.to_thread(store.journal.compare_tips)
-    if isinstance(store.journal, DatabaseJournal):
-        report.problems += store.journal.verify_erased()
-    for scope in await store.journal.scopes():
-        faults = store.journal.verify(scope) if isinstance(store.journal, DatabaseJournal) else []
-        label = "/".join(part for part in (scope.user_id, scope.agent_id, scope.run_id) if part)
-        report.problems += [f"history of {label}: {fault}" for fault in faults]
-        counts: dict[str, Any] = dict.fromkeys(_COUNTS, "?")
-        try:
-            counts = counts_of(await store.bank(scope).sync())
-        except MemAgentError as exc:
-            if not faults:
-                report.problems.append(message_of(exc))
-        chain = f"{len(faults)} faults" if faults else "intact"
-        checkpoint = await _examine_checkpoint(report, store, scope, label) if not faults else "?"
-        report.users.append({"user": label, "chain": chain, "checkpoint": checkpoint, **counts})
+    faults = store.journal.verify(scope) if isinstance(store.journal, DatabaseJournal) else []
+    label = "/".join(part for part in (scope.user_id, scope.agent_id, scope.run_id) if part)
+    report.problems += [f"history of {label}: {fault}" for fault in faults]
+    counts: dict[str, Any] = dict.fromkeys(_COUNTS, "?")
+    try:
+        counts = counts_of(await store.bank(scope).sync())
+    except MemAgentError as exc:
+        if not faults:
+            report.problems.append(message_of(exc))
+    chain = f"{len(faults)} faults" if faults else "intact"
+    checkpoint = await _examine_checkpoint(report, store, scope, label) if not faults else "?"
+    report.users.append({"user": label, "chain": chain, "checkpoint": checkpoint, **counts})
 
 
 async def _examine_checkpoint(report: Examination, store: Store, scope: Scope, label: str) -> str:

@@ -17,9 +17,9 @@ option of the command, and a field whose type is a dataclass again adds that one
     class Paging:
         limit: Annotated[int, typer.Option(help="At most this many.")] = 20
 
-    def show(name: str, paging: Paging) -> None: ...
+    def show(options: Options, name: str, paging: Paging) -> None: ...
 
-    app.command()(spread_options(show))  # show NAME --limit 20
+    add_command(app, "show", show)  # memagent show --name NAME --limit 20
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ import json
 import os
 import sys
 import traceback
-import unicodedata
 from collections.abc import (
     Callable,
     Collection,
@@ -61,9 +60,13 @@ if TYPE_CHECKING:
 
 
 _PIPE_COLUMNS = 160
-_BIDI = frozenset(
-    "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+# What a terminal would act on: controls but for the line feed, surrogates, bidirectional marks.
+_ACTING = (
+    *(code for code in (*range(0x20), *range(0x7F, 0xA0)) if code != 0x0A),
+    *range(0xD800, 0xE000),
+    *(0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)),
 )
+_SPELLED = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _ACTING}
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -75,17 +78,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def neutral(text: str) -> str:
     """Spell out every character that a terminal would act on, but for line feeds and tabs."""
-    if text.isprintable():
-        return text
-    return "".join(_spelled(char) if _acts(char) else char for char in text.expandtabs(4))
-
-
-def _acts(char: str) -> bool:
-    return char in _BIDI or (char != "\n" and unicodedata.category(char) in ("Cc", "Cs"))
-
-
-def _spelled(char: str) -> str:
-    return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
+    return text if text.isprintable() else text.expandtabs(4).translate(_SPELLED)
 
 
 def one_line(text: str) -> str:
@@ -110,8 +103,12 @@ def table(
     *,
     fixed: Collection[str] = (),
     header: bool = True,
-) -> Table:
-    """Return a table without lines; columns in `fixed` are never wrapped."""
+    nothing: str = "",
+) -> RenderableType:
+    """Return a table without lines; columns in `fixed` are never wrapped.
+
+    Without a row it says `nothing`, if that is given.
+    """
     grid = Table(
         box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=header, header_style="bold"
     )
@@ -120,7 +117,7 @@ def table(
         grid.add_column(name, no_wrap=kept, overflow="ellipsis" if kept else "fold")
     for row in rows:
         grid.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in row))
-    return grid
+    return plain(nothing) if nothing and not grid.row_count else grid
 
 
 def day(moment: datetime | None) -> str:
@@ -167,28 +164,6 @@ def progress(total: int, unit: str) -> Generator[Callable[[str, int], None]]:
 T = TypeVar("T")
 
 
-def spread_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Return a function for Typer that takes every field of the command's records by keyword.
-
-    The records' module must be able to evaluate the annotations of their fields.
-    """
-
-    def run(**values: Any) -> T:
-        return call_with_options(command, values)
-
-    return with_signature(run, command, list(option_parameters(command)))
-
-
-def with_signature(
-    run: Callable[..., T], command: Callable[..., object], parameters: list[inspect.Parameter]
-) -> Callable[..., T]:
-    """Give `run` the command's name and help and the parameters that Typer shall read."""
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
-    return run
-
-
 def option_parameters(command: Callable[..., object]) -> Iterator[inspect.Parameter]:
     """Yield one keyword parameter per option, with records replaced by their fields."""
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
@@ -220,7 +195,7 @@ SETTINGS_FILE = Path("memagent.toml")
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 _COMMON = "Common options"
-_USAGE_ERROR = cast(
+USAGE_ERROR = cast(
     "type[Exception]", typer.BadParameter.__bases__[0]
 )  # its home differs between versions of typer
 
@@ -299,6 +274,17 @@ Outcome = int | None
 Body = Callable[..., Outcome | Coroutine[Any, Any, Outcome]]
 
 
+# Commands that people try, with those that there are.
+_MEANT = {
+    "add": "'chat', or 'ingest' for a file",
+    "remember": "'chat', or 'ingest' for a file",
+    "delete": "'rm'",
+    "forget": "'rm', or 'erase' for good",
+    "get": "'show'",
+    "update": "'edit'",
+}
+
+
 class CommandGroup(TyperGroup):
     """The group of commands, which reports wrong usage in one line on standard error.
 
@@ -318,9 +304,11 @@ class CommandGroup(TyperGroup):
         words: list[str] = list(sys.argv[1:] if args is None else args)
         try:
             code = super().main(args, "memagent", complete_var, False, windows_expand_args, **extra)
-        except _USAGE_ERROR as exc:
+        except USAGE_ERROR as exc:
             place: str = getattr(getattr(exc, "ctx", None), "command_path", "memagent")
             message: str = getattr(exc, "format_message", exc.__str__)().rstrip(".")
+            if "unexpected extra argument" in message:
+                message += "; put words that belong together in quotes"
             say_error("UsageError", f"{message} (see: {place} --help)", as_json="--json" in words)
             code = 2
         except typer.Abort:
@@ -328,6 +316,12 @@ class CommandGroup(TyperGroup):
         if standalone_mode:
             sys.exit(code)
         return code
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, or name the one that a usual word for it means."""
+        if args[0] in _MEANT and args[0] not in self.commands:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {_MEANT[args[0]]}?")
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Print the version without parsing, which spares the parser's imports."""
@@ -344,6 +338,7 @@ def add_command(app: typer.Typer, name: str, body: Body, *, panel: str | None = 
     (None is 0). A parameter that is a dataclass stands for one option per field.
     """
     common = {parameter.name for parameter in option_parameters(Options)}
+    parameters = sorted(option_parameters(body), key=lambda option: option.name in common)
 
     def run(**values: Any) -> None:
         options = call_with_options(Options, values)
@@ -351,8 +346,10 @@ def add_command(app: typer.Typer, name: str, body: Body, *, panel: str | None = 
         if code:
             raise typer.Exit(code)
 
-    own_first = sorted(option_parameters(body), key=lambda option: option.name in common)
-    app.command(name, rich_help_panel=panel)(with_signature(run, body, own_first))
+    run.__name__, run.__doc__ = body.__name__, body.__doc__
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    app.command(name, rich_help_panel=panel)(run)
 
 
 def _execute(options: Options, work: Callable[[], Any]) -> int:

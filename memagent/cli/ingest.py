@@ -1,34 +1,55 @@
-"""`memagent ingest`: remember the conversations of a file, with progress and a summary.
+"""The commands that take words in: `ingest` from a file, `chat` from a terminal or a pipe.
 
-Sessions that are remembered already are skipped, so running the same command again goes
-on where the last run stopped. Sessions are taken in order, because each builds on the
-memories of those before; a chunk that fails stops its conversation unless the caller
-wants to go on.
+`ingest` shows progress and a summary. Sessions that are remembered already are skipped,
+so running the same command again goes on where the last run stopped. Sessions are taken
+in order, because each builds on the memories of those before; a chunk that fails stops
+its conversation unless the caller wants to go on.
+
+`chat` prints a reply as the model speaks; the exchange is remembered in the background.
+A line that begins with a slash is a command.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.console import Group
 from typer import Argument, Option
 
 import memagent
-from memagent.cli.frame import INTERRUPTED, Options, emit, message_of, pairs, progress, tell
-from memagent.cli.stores import opened
+from memagent.cli import views
+from memagent.cli.frame import (
+    INTERRUPTED,
+    Options,
+    emit,
+    failed,
+    message_of,
+    neutral,
+    pairs,
+    plain,
+    progress,
+    tell,
+)
+from memagent.cli.stores import LeastTrust, find_id, opened, read_settings, store_path
 from memagent.core.errors import InputError, MemAgentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
 
     from memagent.async_agent import AsyncAgent
     from memagent.build import Store
+    from memagent.core.answers import Reply
     from memagent.core.exchange import Usage
     from memagent.core.records import Session
     from memagent.core.reports import IngestReport
@@ -67,13 +88,6 @@ class Tally:
     def complete(self) -> bool:
         """Whether the whole file is remembered now."""
         return not self.failures and not self.interrupted
-
-    def begin(self, user: str, conversation: Conversation) -> None:
-        """Note the user who comes next, and report the reader's warnings."""
-        self.users.append(user)
-        for warning in conversation.warnings:
-            self.warnings.append(f"{conversation.id}: {warning}")
-            tell(f"warning: {self.warnings[-1]}")
 
     def count(self, report: IngestReport, turns: dict[int, int], *, user: str) -> None:
         """Add the report of one session; `turns` is the number of turns in each of its chunks."""
@@ -169,8 +183,8 @@ class IngestOptions:
         str,
         Option(
             metavar="FORMAT",
-            help="auto, whatsapp, telegram, signal, chatgpt, claude, messages, text, or a "
-            "plug-in's.",
+            help="auto, whatsapp, telegram, signal, chatgpt, claude, letta, zep, messages, text, "
+            "or a plug-in's.",
         ),
     ] = "auto"
     conversation: Annotated[
@@ -193,7 +207,7 @@ async def ingest(
         Path,
         Argument(
             metavar="FILE",
-            help="An export of WhatsApp, Telegram, Signal, ChatGPT or Claude; "
+            help="An export of WhatsApp, Telegram, Signal, ChatGPT, Claude, Letta or Zep; "
             "message JSONL, or text.",
         ),
     ],
@@ -212,7 +226,10 @@ async def ingest(
     with opened(options, write=True, make=True, vectors=True) as store:
         try:
             for user, conversation in conversations:
-                tally.begin(user, conversation)
+                tally.users.append(user)
+                for warning in conversation.warnings:
+                    tally.warnings.append(f"{conversation.id}: {warning}")
+                    tell(f"warning: {tally.warnings[-1]}")
                 await _remember_conversation(store, options, choices, user, conversation, tally)
                 if tally.failures and not choices.keep_going:
                     break
@@ -243,7 +260,12 @@ async def _remember_conversation(
     agent = store.agent(memagent.Scope(user_id=user), model=options.model)
     with progress(len(sessions), f"sessions of {user}") as advance:
         for session in sessions:
-            await _remember(agent, _with_prefix(session, choices.prefix), tally)
+            turns = tuple(
+                turn.model_copy(update={"id": f"{choices.prefix}{turn.id}"})
+                for turn in session.turns
+            )
+            named = {"id": f"{choices.prefix}{session.id}", "turns": turns}
+            await _remember(agent, session.model_copy(update=named), tally)
             advance(tally.status(), 1)
             if options.verbose:
                 tell(f"{user}, {choices.prefix}{session.id}: {tally.status()}")
@@ -309,9 +331,129 @@ def _read_file(
     return ((conversation.id, conversation) for conversation in every)
 
 
-def _with_prefix(session: Session, prefix: str) -> Session:
-    """Put the prefix before the ids of the session and its turns."""
-    if not prefix:
-        return session
-    turns = tuple(turn.model_copy(update={"id": f"{prefix}{turn.id}"}) for turn in session.turns)
-    return session.model_copy(update={"id": f"{prefix}{session.id}", "turns": turns})
+COMMANDS = (
+    "/why shows what the last reply rests on, /memories lists the newest memories, "
+    "/forget ID deletes one, /undo takes back the last change, /quit ends"
+)
+_SHOWN = 20
+
+Thread = Annotated[
+    str | None,
+    Option("--thread", help="The conversation to go on with; a new one unless given."),
+]
+
+
+def chat(options: Options, thread: Thread = None, min_trust: LeastTrust = None) -> int:
+    """Talk with the agent: it replies with what it remembers and remembers what you say.
+
+    Also reads messages from a pipe, one a line; the exit code is 1 then if one failed.
+    """
+    settings = read_settings(options)
+    path = store_path(options, settings)
+    agent = memagent.Agent(
+        options.model,
+        options.scope.user_id,
+        path if path is not None else ":memory:",
+        embedder=options.embedder,
+        settings=settings,
+        thread=thread,
+    )
+    code, piped = 0, not sys.stdin.isatty()
+    with agent:
+        _tell_unfinished(agent.resume(on_error="keep"))
+        if not piped:
+            tell(f"memory of {options.user_id!r}, design {agent.design.name}; {COMMANDS}")
+        talk = _Talk(agent, options, min_trust)
+        for message in _messages(options):
+            if message == "/quit":
+                break
+            try:
+                talk.take(message)
+            except MemAgentError as exc:
+                code = failed(options, exc)
+        _tell_unfinished(agent.flush(on_error="keep"))
+    return code if piped else 0
+
+
+def _messages(options: Options) -> Iterator[str]:
+    """Yield the lines of the input that are not empty."""
+    prompts = sys.stdin.isatty() and sys.stdout.isatty() and not options.json
+    if prompts:
+        with suppress(ImportError):
+            import_module("readline")  # arrow keys bring earlier lines back
+    while True:
+        try:
+            text = input("you> ") if prompts else sys.stdin.readline()
+        except EOFError:
+            return
+        if not text and not prompts:
+            return
+        if text.strip():
+            yield text.strip()
+
+
+class _Talk:
+    """A conversation: what is said to the agent, and the commands."""
+
+    def __init__(
+        self, agent: memagent.Agent, options: Options, min_trust: str | None = None
+    ) -> None:
+        self._agent, self._options, self._min_trust = agent, options, min_trust
+        self._last: Reply | None = None
+
+    def take(self, message: str) -> None:
+        """Reply to a message, or carry out a command."""
+        if message != "/why":  # so that what is shown or said rests on the message before, too
+            _tell_unfinished(self._agent.flush(on_error="keep"))
+        if not message.startswith("/"):
+            self._last = self._reply(message)
+            return
+        word, _, rest = message.partition(" ")
+        match word:
+            case "/undo":
+                commit = self._agent.memory.undo()
+                emit(self._options, {"undone": commit}, lambda: views.commit_view(commit))
+            case "/forget":
+                items = {item.id: item for item in self._agent.memory.get_all()}
+                item = items[find_id(items, rest.strip(), user_id=self._agent.user_id)]
+                self._agent.memory.delete(item.id)
+                emit(self._options, {"forgotten": item}, lambda: plain(f"forgotten: {item.text}"))
+            case "/memories":
+                newest = self._agent.memory.get_all()[-_SHOWN:]
+                emit(self._options, {"memories": newest}, lambda: views.items_table(newest))
+            case "/why":
+                reply = self._last
+                if reply is None:
+                    raise InputError("there is no reply yet")
+                parts = {"hits", "citations", "notes"}
+                document = {"why": reply.model_dump(mode="json", include=parts)}
+                emit(self._options, document, lambda: views.answer_view(reply, why=True))
+            case _:
+                raise InputError(f"there is no command {word}; {COMMANDS}")
+
+    def _reply(self, message: str) -> Reply:
+        if self._options.json:
+            reply = self._agent.chat(message, min_trust=self._min_trust)
+            document = {"answer": reply.model_dump(mode="json", exclude={"hits"})}
+            emit(self._options, document, lambda: plain(""))
+            return reply
+        reply = None
+        for delta in self._agent.stream_chat(message, min_trust=self._min_trust):
+            sys.stdout.write(neutral(delta.text))
+            sys.stdout.flush()
+            reply = delta.reply or reply
+        assert reply is not None
+        sys.stdout.write("\n")
+        receipt = [
+            *views.citation_lines(reply.citations),
+            *(plain(f"note: {note}", "dim") for note in reply.notes),
+        ]
+        emit(self._options, None, lambda: Group(*receipt))
+        return reply
+
+
+def _tell_unfinished(reports: Sequence[IngestReport]) -> None:
+    for chunk in (chunk for report in reports for chunk in report.failed_chunks):
+        tell(
+            f"memagent: stored, but not yet remembered: {chunk.failure}; the next chat tries again"
+        )

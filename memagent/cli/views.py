@@ -14,27 +14,33 @@ from rich.padding import Padding
 from rich.text import Text
 from typer import Argument, Option
 
-from memagent.cli.arguments import (
+from memagent.cli.frame import Options, day, emit, line, neutral, one_line, pairs, plain, table
+from memagent.cli.stores import (
     FilterOptions,
     ItemId,
     LeastTrust,
     RecipeName,
     TimeOptions,
     Why,
+    counts_of,
     find_id,
+    opened,
+    opened_memory,
     parse_moment,
+    reading_memory,
+    tell_if_empty,
 )
-from memagent.cli.frame import Options, day, emit, line, neutral, one_line, pairs, plain, table
-from memagent.cli.stores import counts_of, opened, opened_memory, reading_memory, tell_if_empty
 
 if TYPE_CHECKING:
     from memagent.core.answers import Answer, Citation, Hit
-    from memagent.core.ops import MemoryOp, Rejected
     from memagent.core.records import ItemStats, MemoryItem, Session, SourceRef, TimeSpan, Turn
     from memagent.core.reports import GraphStats
     from memagent.core.snapshot import Commit, HistoryEntry, JournalRow, SnapshotDiff
     from memagent.core.trials import Trial
-    from memagent.experience import Learned, Recall
+    from memagent.experience import Learned
+
+
+_COLOURS = {"ADD": "green", "UPDATE": "cyan", "DELETE": "red"}
 
 
 def _span(span: TimeSpan | None) -> str:
@@ -50,8 +56,6 @@ def _span(span: TimeSpan | None) -> str:
 
 def items_table(items: Sequence[MemoryItem]) -> RenderableType:
     """Show items, one a row."""
-    if not items:
-        return plain("no memories")
     rows = (
         (
             item.id,
@@ -64,7 +68,7 @@ def items_table(items: Sequence[MemoryItem]) -> RenderableType:
         for item in items
     )
     columns = ("id", "v", "said", "speaker", "kind", "text")
-    return table(columns, rows, fixed=("id", "v", "said", "kind"))
+    return table(columns, rows, fixed=("id", "v", "said", "kind"), nothing="no memories")
 
 
 def _kind(item: MemoryItem) -> str:
@@ -73,11 +77,9 @@ def _kind(item: MemoryItem) -> str:
 
 def hits_table(hits: Sequence[Hit], *, why: bool = False) -> RenderableType:
     """Show hits, best first; `why` adds the parts of each score and the path to the hit."""
-    if not hits:
-        return plain("nothing found")
     columns = ("#", "score", "id", "said", "speaker", "text")
     rows = (_hit_cells(rank, hit, why=why) for rank, hit in enumerate(hits, 1))
-    return table(columns, rows, fixed=columns[:4])
+    return table(columns, rows, fixed=columns[:4], nothing="nothing found")
 
 
 def _hit_cells(rank: int, hit: Hit, *, why: bool) -> tuple[str | Text, ...]:
@@ -169,7 +171,7 @@ def answer_view(answer: Answer, *, why: bool = False) -> RenderableType:
     if answer.when is not None:
         parts.append(plain(f"when: {_span(answer.when)}"))
     if answer.citations:
-        parts += ["", *_citation_lines(answer.citations)]
+        parts += ["", *citation_lines(answer.citations)]
     parts += [plain(f"note: {note}", "dim") for note in answer.notes]
     if why:
         title = plain(f"shown to the answerer: {len(answer.hits)}", "bold")
@@ -180,13 +182,7 @@ def answer_view(answer: Answer, *, why: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def receipt_view(reply: Answer) -> RenderableType:
-    """Show what a reply that was printed already rests on: citations and notes."""
-    notes = [plain(f"note: {note}", "dim") for note in reply.notes]
-    return Group(*_citation_lines(reply.citations), *notes)
-
-
-def _citation_lines(citations: Sequence[Citation]) -> list[RenderableType]:
+def citation_lines(citations: Sequence[Citation]) -> list[RenderableType]:
     """Show each quote on lines of its own, with who said it, when, and its ids below.
 
     Stacked lines keep a quote readable in 80 columns, where a table gives it eight.
@@ -233,11 +229,9 @@ def _author(source: SourceRef) -> str:
 
 def log_table(rows: Sequence[JournalRow]) -> RenderableType:
     """Show the op log: every journal entry with its effects and the ops it refused."""
-    if not rows:
-        return plain("no history")
     cells = ((str(row.seq), day(row.recorded_at), *_entry_cells(row)) for row in rows)
     columns = ("seq", "recorded", "entry", "by", "what")
-    return table(columns, cells, fixed=columns[:3])
+    return table(columns, cells, fixed=columns[:3], nothing="no history")
 
 
 def _entry_cells(row: JournalRow) -> tuple[str, str, str | Text]:
@@ -276,8 +270,6 @@ def _entry_cells(row: JournalRow) -> tuple[str, str, str | Text]:
 
 def trials_table(trials: Sequence[Trial]) -> RenderableType:
     """Show trials, one a row."""
-    if not trials:
-        return plain("no trials")
     columns = ("id", "begun", "reward", "memories", "task")
     rows = (
         (
@@ -289,7 +281,7 @@ def trials_table(trials: Sequence[Trial]) -> RenderableType:
         )
         for trial in trials
     )
-    return table(columns, rows, fixed=columns[:4])
+    return table(columns, rows, fixed=columns[:4], nothing="no trials")
 
 
 def trial_view(trial: Trial) -> RenderableType:
@@ -303,28 +295,20 @@ def trial_view(trial: Trial) -> RenderableType:
     return Group(trials_table([trial]), *lines)
 
 
-def recall_view(recall: Recall) -> RenderableType:
-    """Show the memories for a task, and the trial to report on."""
-    return Group(plain(f"trial {recall.id}"), hits_table(recall.hits, why=False))
-
-
 def learned_view(learned: Learned) -> RenderableType:
     """Show what a report counted and what was learned."""
     trial, lesson = learned.trial, learned.lesson
     return Group(trials_table([trial]), *(_commit_lines(lesson) if lesson is not None else ()))
 
 
-def tidied_view(commit: Commit | None) -> RenderableType:
-    """Show what tidying changed."""
-    return plain("nothing to tidy") if commit is None else commit_view(commit)
-
-
-def commit_view(commit: Commit) -> RenderableType:
-    """Show the ops of a commit, one a line, then those it refused."""
-    return Group(*_commit_lines(commit))
+def commit_view(commit: Commit | None, nothing: str = "") -> RenderableType:
+    """Show the ops of a commit, one a line, then those it refused; without one say `nothing`."""
+    return Group(*_commit_lines(commit)) if commit is not None else plain(nothing)
 
 
 def _commit_lines(commit: Commit) -> list[Text]:
+    from memagent.pages.journal_words import op_text, turns_of
+
     lines: list[Text] = []
     after = {change.id: change.after for change in commit.changes}
     if commit.undoes is not None:
@@ -333,31 +317,18 @@ def _commit_lines(commit: Commit) -> list[Text]:
             text = item.text if item is not None and item.active else "(taken out)"
             lines.append(line(("  now ", "dim"), item_id, ": ", text))
     deleted = {item_id: item.text for item_id, item in after.items() if item and not item.active}
-    lines += [_op_line(applied.op, applied.item_id, deleted) for applied in commit.ops]
-    lines += [_rejected_line(rejected) for rejected in commit.rejected]
+    for op, item_id in ((applied.op, applied.item_id) for applied in commit.ops):
+        text = deleted.get(item_id or "") or op_text(op) or op.reason
+        name = (f"{op.op:<6} ", _COLOURS.get(op.op, "dim"))
+        turns = f"  [{', '.join(turns_of(op))}]" if turns_of(op) else ""
+        lines.append(line(name, item_id or op.id or "-", f"  {text}", (turns, "dim")))
+    for refused in commit.rejected:
+        op = refused.op
+        tried = f"{op.op} {op_text(op) or op.reason}" if op is not None else refused.raw
+        reason = f"{refused.reason.value}: {refused.detail or '-'}"
+        tail = f"  ({tried})" if tried else ""
+        lines.append(line(("refused ", "yellow"), reason, (tail, "dim")))
     return lines or [plain("nothing worth keeping", "dim")]
-
-
-def _op_line(op: MemoryOp, item_id: str | None, deleted: Mapping[str, str]) -> Text:
-    from memagent.pages.journal_words import op_text, turns_of
-
-    turns = turns_of(op)
-    colour = {"ADD": "green", "UPDATE": "cyan", "DELETE": "red"}.get(op.op, "dim")
-    return line(
-        (f"{op.op:<6} ", colour),
-        item_id or op.id or "-",
-        f"  {deleted.get(item_id or '') or op_text(op) or op.reason}",
-        (f"  [{', '.join(turns)}]" if turns else "", "dim"),
-    )
-
-
-def _rejected_line(rejected: Rejected) -> Text:
-    from memagent.pages.journal_words import op_text
-
-    op = rejected.op
-    tried = f"{op.op} {op_text(op) or op.reason}" if op is not None else rejected.raw
-    reason = f"{rejected.reason.value}: {rejected.detail or '-'}"
-    return line(("refused ", "yellow"), reason, (f"  ({tried})" if tried else "", "dim"))
 
 
 def diff_view(diff: SnapshotDiff, *, title: str) -> RenderableType:
@@ -372,12 +343,6 @@ def diff_view(diff: SnapshotDiff, *, title: str) -> RenderableType:
         more, fewer = len(diff.edges_added), len(diff.edges_removed)
         lines.append(plain(f"event graph: {more} edges more, {fewer} fewer", "dim"))
     return Group(*lines, *([plain("no difference")] if diff.empty else []))
-
-
-def deleted_view(items: Sequence[MemoryItem]) -> RenderableType:
-    """Show the items that a command deleted."""
-    lines = [line(("deleted ", "red"), f"{item.id}  {item.text}") for item in items]
-    return Group(*(lines or [plain("nothing to delete")]))
 
 
 # -- figures ---------------------------------------------------------------------------

@@ -6,13 +6,12 @@ loop in a background thread runs the very same coroutines.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
 
-from memagent.blocking import SyncMemory, blocking
 from memagent.client import wire
 from memagent.client.http import DEFAULT_URL, Connection, path_of
 from memagent.client.remote_memory import RemoteMemory
@@ -24,10 +23,11 @@ from memagent.core.reports import IngestReport
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Trial
 from memagent.experience import Learned, OutcomeArguments, Recall
-from memagent.loop_thread import LoopThread
 from memagent.memory.bank import system_clock
 from memagent.memory.incoming import Said, as_question, as_session
 from memagent.memory.options import SearchArguments
+from memagent.sync.live_agent import LoopThread
+from memagent.sync.verbs import SyncMemory, blocking
 
 if TYPE_CHECKING:
     import httpx
@@ -88,7 +88,7 @@ class AsyncClient:
         `min_trust` leaves out what is trusted less. Raises `ModelError`.
         """
         asked = as_question(question, as_of=as_of, min_trust=min_trust)
-        return await self._connection.read(Answer, "POST", path_of("questions"), body=asked)
+        return await self._connection.write(Answer, "questions", body=asked)
 
     async def stream(self, question: Question | str) -> AsyncGenerator[tuple[str, str]]:
         """Yield (name, JSON) of the answer's events: each `step`, then `answer`, then `done`."""
@@ -115,23 +115,23 @@ class AsyncClient:
             system=system,
             min_trust=min_trust,
         )
-        return await self._connection.read(Reply, "POST", path_of("chat"), body=body)
+        return await self._connection.write(Reply, "chat", body=body)
 
     async def remember(
         self, what: Said, *, at: datetime | None = None, session_id: str | None = None
     ) -> IngestReport:
         """Store turns and wait until they are remembered. Raises `InputError`."""
         body = _session_body(what, at, session_id)
-        return await self._connection.read(
-            IngestReport, "POST", path_of("sessions"), body=body, params={"wait": True}
+        return await self._connection.write(
+            IngestReport, "sessions", body=body, params={"wait": True}
         )
 
     async def remember_later(
         self, what: Said, *, at: datetime | None = None, session_id: str | None = None
     ) -> wire.Job:
         """Store turns durably and leave the rest to a job."""
-        return await self._connection.read(
-            wire.Job, "POST", path_of("sessions"), body=_session_body(what, at, session_id)
+        return await self._connection.write(
+            wire.Job, "sessions", body=_session_body(what, at, session_id)
         )
 
     async def search(self, text: str, **options: Unpack[SearchArguments]) -> list[Hit]:
@@ -146,7 +146,7 @@ class AsyncClient:
         """Recall memories for a task and start a trial. Raises `InputError`."""
         text = as_question(task).text
         body = wire.NewTrial(task=text, k=k, recipe=None if recipe is None else recipe_of(recipe))
-        return await self._connection.read(Recall, "POST", path_of("trials"), body=body)
+        return await self._connection.write(Recall, "trials", body=body)
 
     async def report(
         self, what: Recall | Trial | str, reward: float, **outcome: Unpack[OutcomeArguments]
@@ -161,21 +161,20 @@ class AsyncClient:
             body = wire.TrialOutcome.model_validate({"reward": reward, **done, **outcome})
         except ValidationError as exc:
             raise InputError(f"the report cannot be sent: {fault_in(exc)}") from exc
-        path = path_of("trials", trial_id, "report")
-        return await self._connection.read(Learned, "POST", path, body=body)
+        return await self._connection.write(Learned, "trials", trial_id, "report", body=body)
 
     async def tidy(self, budget: int | None = None) -> Commit | None:
         """Let the design's keeper put the memory in order; None when nothing was to do."""
         body = wire.TidyRequest(budget=budget)
-        return (await self._connection.read(wire.Tidied, "POST", path_of("tidy"), body=body)).commit
+        return (await self._connection.write(wire.Tidied, "tidy", body=body)).commit
 
     async def job(self, job_id: str) -> wire.Job:
         """Return a job as it stands. Raises `MemoryNotFound`."""
-        return await self._connection.read(wire.Job, "GET", path_of("jobs", job_id))
+        return await self._connection.read(wire.Job, "jobs", job_id)
 
     async def finish(self, job: wire.Job) -> wire.Job:
         """Wait for a job. Raises `ModelError` or `StoreError` when it failed."""
-        return await self.memory.finish(job)
+        return await self._connection.finish(job)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -195,6 +194,7 @@ def _session_body(what: Said, at: datetime | None, session_id: str | None) -> wi
 
 
 T = TypeVar("T")
+_CLOSED = "this client is closed; open another one"
 
 
 class Client:
@@ -229,23 +229,17 @@ class Client:
         """Direct verbs on the memory."""
         return SyncMemory(lambda make: self._run(lambda client: make(client.memory)))
 
-    def stream(self, question: Question | str) -> Generator[tuple[str, str]]:
+    def stream(self, question: Question | str) -> Iterator[tuple[str, str]]:
         """Yield (name, JSON) of the answer's events as they come."""
-        events = self._client.stream(question)
-        try:
-            while True:
-                try:
-                    yield self.run(anext(events))  # pyright: ignore[reportArgumentType]
-                except StopAsyncIteration:
-                    return
-        finally:
-            self.run(events.aclose())
+        if self._closed:
+            raise StoreError(_CLOSED)
+        yield from self._thread.iterate(self._client.stream(question))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine of the asynchronous client and return its result."""
         if self._closed:
             work.close()
-            raise StoreError("this client is closed; open another one")
+            raise StoreError(_CLOSED)
         return self._thread.run(work)
 
     def _run(self, make: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:

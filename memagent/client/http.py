@@ -23,7 +23,9 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from memagent.client import wire
 from memagent.core import errors
+from memagent.core.answers import AsOf
 from memagent.core.errors import ConfigError, MemAgentError, MissingExtra
 from memagent.core.records import Record, Scope
 
@@ -209,8 +211,6 @@ def error_of(problem: Problem) -> MemAgentError:
         )
     if kind is errors.StoreLocked:
         return errors.StoreLocked(message, pid=None)
-    if kind is errors.EmbeddingError:
-        return errors.EmbeddingError(message, retryable=problem.retryable)
     if kind is errors.MissingExtra:
         return errors.ConfigError(message)
     error = kind(message)
@@ -231,7 +231,10 @@ def path_of(*parts: str) -> str:
 
 
 class Connection:
-    """The connections to one service, on behalf of one memory; for one event loop."""
+    """The connections to one service, on behalf of one memory; for one event loop.
+
+    The memory is meant as it is, or as it was at a point in time.
+    """
 
     def __init__(
         self,
@@ -262,12 +265,28 @@ class Connection:
         """Query parameters that name the memory."""
         self.user_id = terms.get("user_id") or (None if api_key else "default")
         """The user whose memory it is, or None where only the service knows."""
+        self.as_of = AsOf()
 
-    def about(self, scope: Scope) -> Connection:
-        """Return the same connections on behalf of another memory."""
+    def about(self, scope: Scope | None = None, as_of: AsOf | None = None) -> Connection:
+        """Return the same connections on behalf of another memory, or of another point in time."""
         other = copy(self)
-        other.terms = scope.model_dump(exclude_none=True)
+        if scope is not None:
+            other.terms = scope.model_dump(exclude_none=True)
+        other.as_of = as_of or self.as_of
         return other
+
+    def user_for(self, purpose: str) -> str:
+        """Return the user whose memory it is. Raises `ConfigError` where nobody said."""
+        if self.user_id is None:
+            raise ConfigError(
+                f"{purpose} needs to know whose memory it is; give the client its user_id"
+            )
+        return self.user_id
+
+    def check_writable(self) -> None:
+        """Raise `StoreReadOnly` in a view of the past."""
+        if not self.as_of.now:
+            raise errors.StoreReadOnly("a view of the past is open for reading only")
 
     async def close(self) -> None:
         """Close the connections."""
@@ -283,7 +302,7 @@ class Connection:
         prepared = self._request(method, path, **request)
         pause = _FIRST_PAUSE_S
         for attempt in range(1, self._attempts + 1):
-            wait_s: float | None = None
+            wait_s = 0.0
             try:
                 response = await self._http.send(prepared)
             except (httpx.TransportError, httpx.InvalidURL) as exc:
@@ -295,15 +314,17 @@ class Connection:
                 error, again = self._failure(response)
                 if not again:
                     raise error
-                wait_s = _seconds(response.headers.get("retry-after"))
+                asked = response.headers.get("retry-after", "")
+                wait_s = min(float(asked), 60.0) if asked.isdigit() else 0.0
             if attempt == self._attempts:
                 raise error
-            await asyncio.sleep(max(wait_s or 0.0, pause * (0.5 + random.random())))
+            await asyncio.sleep(max(wait_s, pause * (0.5 + random.random())))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         raise AssertionError("unreachable")
 
-    async def read(self, model: type[M], method: str, path: str, **request: Any) -> M:
-        """Return the record that a response holds."""
+    async def read(self, model: type[M], *parts: str, method: str = "GET", **request: Any) -> M:
+        """Return the record at a path; `request` has the keywords of `_request`."""
+        path = path_of(*parts)
         response = await self.send(method, path, **request)
         try:
             return model.model_validate_json(response.content)
@@ -313,6 +334,44 @@ class Connection:
                 "it may be of another version",
                 code="wrong_answer",
             ) from exc
+
+    async def write(self, model: type[M], *parts: str, method: str = "POST", **request: Any) -> M:
+        """Send a change and return the record that answers it."""
+        self.check_writable()
+        return await self.read(model, *parts, method=method, **request)
+
+    async def pages(
+        self,
+        model: type[wire.MemoryPage | wire.SessionPage],
+        path: str,
+        terms: Mapping[str, Any],
+        limit: int | None = None,
+    ) -> AsyncGenerator[Any]:
+        """Yield the entries of a list, at most `limit`, page by page."""
+        cursor: str | None = None
+        left = limit
+        while left is None or left > 0:
+            room = wire.MAX_PAGE if left is None else min(wire.MAX_PAGE, left)
+            page = await self.read(model, path, params={**terms, "limit": room, "cursor": cursor})
+            for entry in page.items:
+                yield entry
+            left = left - len(page.items) if left is not None else None
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def finish(self, job: wire.Job, *, poll_s: float = 0.05) -> wire.Job:
+        """Wait for a job. Raises `StoreError` or `ModelError` when it failed."""
+        while job.state in (wire.JobState.QUEUED, wire.JobState.RUNNING):
+            await asyncio.sleep(poll_s)
+            poll_s = min(2 * poll_s, 2.0)
+            job = await self.read(wire.Job, "jobs", job.id)
+        if job.state is wire.JobState.FAILED:
+            by_model = (job.error or "").startswith(("model", "context", "budget"))
+            raise (errors.ModelError if by_model else errors.StoreError)(
+                f"job {job.id} ({job.kind.value}) failed after {job.attempts} tries: {job.error}"
+            )
+        return job
 
     async def events(self, path: str, body: BaseModel) -> AsyncGenerator[tuple[str, str]]:
         """Yield (name, data) of server-sent events as they come.
@@ -381,7 +440,3 @@ class Connection:
             problem.retryable and problem.status in _AGAIN
         )
         return error_of(problem), again
-
-
-def _seconds(value: str | None) -> float | None:
-    return min(float(value), 60.0) if value is not None and value.isdigit() else None

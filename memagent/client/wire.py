@@ -8,7 +8,7 @@ and erasure come first.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -67,6 +67,17 @@ _Word = Annotated[Text, Field(max_length=256)]
 _Words = Annotated[Text, Field(min_length=1, max_length=MAX_QUESTION_CHARS)]
 _K = Annotated[int, Field(ge=1, le=MAX_K)]
 _Budget = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+E = TypeVar("E")
+
+
+class Page(Record, Generic[E]):
+    """Entries of a list, and where the next ones begin."""
+
+    items: tuple[E, ...]
+    next_cursor: Text | None = None
+    """Give it as `cursor` for the next page; null on the last one."""
 
 
 class NewMemory(Record):
@@ -197,12 +208,8 @@ class Context(Record):
     memory_ids: tuple[Text, ...]
 
 
-class MemoryPage(Record):
+class MemoryPage(Page[MemoryItem]):
     """A page of memories, oldest said first."""
-
-    items: tuple[MemoryItem, ...]
-    next_cursor: Text | None = None
-    """Give it as `cursor` for the next page; null on the last one."""
 
 
 class MemoryList(Record):
@@ -217,18 +224,12 @@ class History(Record):
     entries: tuple[HistoryEntry, ...]
 
 
-class SessionPage(Record):
+class SessionPage(Page[Session]):
     """A page of stored sessions, oldest first."""
 
-    items: tuple[Session, ...]
-    next_cursor: Text | None = None
 
-
-class EventPage(Record):
+class EventPage(Page[Event]):
     """A page of the open events of the graph, by id."""
-
-    items: tuple[Event, ...]
-    next_cursor: Text | None = None
 
 
 class Neighbour(Record):
@@ -246,11 +247,8 @@ class Neighbours(Record):
     neighbours: tuple[Neighbour, ...]
 
 
-class LogPage(Record):
+class LogPage(Page[JournalRow]):
     """A page of the journal, oldest first."""
-
-    items: tuple[JournalRow, ...]
-    next_cursor: Text | None = None
 
 
 class Deleted(Record):
@@ -273,11 +271,8 @@ class SnapshotInfo(Record):
     created_at: Moment
 
 
-class SnapshotPage(Record):
+class SnapshotPage(Page[SnapshotInfo]):
     """A page of snapshots, oldest first."""
-
-    items: tuple[SnapshotInfo, ...]
-    next_cursor: Text | None = None
 
 
 class Fork(Record):
@@ -329,11 +324,8 @@ class Job(Record):
     updated_at: Moment
 
 
-class JobPage(Record):
+class JobPage(Page[Job]):
     """A page of a user's jobs, the newest first."""
-
-    items: tuple[Job, ...]
-    next_cursor: Text | None = None
 
 
 class NewTrial(Record):
@@ -369,11 +361,8 @@ class TrialOutcome(Record):
         }
 
 
-class TrialPage(Record):
+class TrialPage(Page[Trial]):
     """A page of trials, the newest first."""
-
-    items: tuple[Trial, ...]
-    next_cursor: Text | None = None
 
 
 class TidyRequest(Record):
@@ -389,11 +378,8 @@ class Tidied(Record):
     commit: Commit | None = None
 
 
-class UserPage(Record):
+class UserPage(Page[Scope]):
     """A page of memories by their names: a user, and where it is narrowed, agent and run."""
-
-    items: tuple[Scope, ...]
-    next_cursor: Text | None = None
 
 
 class Health(Record):

@@ -9,10 +9,11 @@ and the memory has is in `turns`.
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from memagent.core.exchange import ToolCall, Usage
 from memagent.core.recipes import RecipeField
@@ -28,6 +29,7 @@ from memagent.core.records import (
     Text,
     TimeSpan,
     Trust,
+    as_utc,
 )
 
 MAX_QUESTION_CHARS = 20_000
@@ -42,13 +44,24 @@ class AsOf(Record):
     """A point on each time axis, all optional and composable.
 
     `recorded` shows what the journal held then; `said` what had been said by then;
-    `valid` what held at that moment of the told world.
+    `valid` what held at that moment of the told world. A plain date or moment in its place
+    stands for `said`, a date with its whole day.
     """
 
     recorded: int | Moment | None = None
     """A moment, or a journal sequence number."""
     said: Moment | None = None
     valid: Moment | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, given: object) -> object:
+        """Read a moment or a whole day, written in ISO's form, as what had been said by then."""
+        if not isinstance(given, str):
+            return given
+        said, text = as_utc(datetime.fromisoformat(given.strip())), given.strip()
+        day = timedelta(days=1, microseconds=-1)
+        return {"said": said + day if len(text) <= len("2024-05-01") else said}
 
     @property
     def now(self) -> bool:

@@ -1,14 +1,16 @@
 """Named places at which a test can stop or kill a process.
 
 Tests prove with them that a crash anywhere loses nothing acknowledged. The stores and
-the bank call `reach(name)` as they pass each place; unless `watch` was called in this
-very process that is one comparison. Nothing but the function call arms a point: no
-environment variable, no setting.
+the bank call `reach(name)` as they pass each place: an audit event of Python, which is
+next to nothing in a process that hears none. Nothing but a call of `watch` in this very
+process arms a point: no environment variable, no setting.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Final
 
 CRASH_POINTS: Final = (
@@ -64,13 +66,10 @@ SERVER_CHECKPOINT_CRASH_POINTS: Final = ("ckpt.sent", "ckpt.replaced", "ckpt.com
 that committed.
 """
 
+_EVENT: Final = "memagent.reach"
+reach: Final = partial(sys.audit, _EVENT)
+"""Reports that the place with a name has been reached."""
 _hook: Callable[[str], None] | None = None
-
-
-def reach(name: str) -> None:
-    """Report that the place called `name` has been reached."""
-    if _hook is not None:
-        _hook(name)
 
 
 def watch(hook: Callable[[str], None] | None) -> None:
@@ -80,3 +79,15 @@ def watch(hook: Callable[[str], None] | None) -> None:
     """
     global _hook
     _hook = hook
+    _listen()
+
+
+@cache
+def _listen() -> None:
+    """Hear the audit events from now on, which a process cannot cease to do."""
+
+    def hear(event: str, args: tuple[object, ...]) -> None:
+        if event == _EVENT and _hook is not None:
+            _hook(str(args[0]))
+
+    sys.addaudithook(hear)

@@ -25,8 +25,10 @@ world did is one of these errors.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
+from difflib import get_close_matches
+from types import UnionType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -249,3 +251,33 @@ def fault_in(exc: ValidationError) -> str:
         r" items? after validation", " characters", first["msg"].removeprefix("Value error, ")
     )
     return f"{field}: {reason}" if field else reason
+
+
+# Keywords that people try, with the one they mean.
+_MEANT = {
+    "user": "user_id",
+    "db": "path",
+    "file": "path",
+    "llm": "model",
+    "api_base": "base_url",
+    "limit": "k",
+    "top_k": "k",
+    "filters": "where",
+    "thread_id": "thread",
+}
+
+
+def check_type(name: str, given: object, kind: type | UnionType, wanted: str) -> None:
+    """Raise `InputError` for a value of another type than a verb takes."""
+    if not isinstance(given, kind):
+        raise InputError(f"{name} is a {type(given).__name__}; give {wanted}")
+
+
+def check_keywords(verb: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise `TypeError` for a keyword that a verb does not have; it names the likely one."""
+    for word in sorted(set(given).difference(known)):
+        near = get_close_matches(_MEANT.get(word, word), known, n=1)
+        raise TypeError(
+            f"{verb} got an unexpected keyword argument {word!r}"
+            + "".join(f"; did you mean {name!r}?" for name in near)
+        )

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from memagent.core.records import Id, Record, Text
+from memagent.core.records import Id, Record, Text, is_empty, is_none
 
 JsonSchema = dict[str, Any]
 
@@ -36,14 +36,6 @@ class StepRef(Record):
     chunk_index: int | None = None
     question_id: Text | None = None
     call: int = 0
-
-
-def _is_none(value: object) -> bool:
-    return value is None
-
-
-def _is_empty(value: tuple[object, ...]) -> bool:
-    return not value
 
 
 class ToolCall(Record):
@@ -73,7 +65,7 @@ class Message(Record):
     content: Text = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: Text | None = None
-    parts: Annotated[tuple[JsonSchema, ...], Field(exclude_if=_is_empty)] = ()
+    parts: Annotated[tuple[JsonSchema, ...], Field(exclude_if=is_empty)] = ()
     """Parts beside the text, such as images, in OpenAI's chat format."""
 
 
@@ -99,7 +91,7 @@ class ModelRequest(Record):
     sampling: Sampling = Sampling()
     prompt_digest: str = ""
     """Digest of the prompt file the messages were made from, for traces."""
-    options: Annotated[dict[str, Any] | None, Field(exclude_if=_is_none)] = None
+    options: Annotated[dict[str, Any] | None, Field(exclude_if=is_none)] = None
     """Fields of OpenAI's chat format that go to the provider as they are.
 
     What the provider cannot do is then an error (`RequestRefused`); with None it is
@@ -165,7 +157,7 @@ class ModelResponse(Record):
     model: Text = ""
     """Name of the model as the provider reports it."""
     tokens: TokenTrace | None = Field(default=None, repr=False)
-    logprobs: Annotated[JsonSchema | None, Field(exclude_if=_is_none, repr=False)] = None
+    logprobs: Annotated[JsonSchema | None, Field(exclude_if=is_none, repr=False)] = None
     """Log-probabilities as the provider sent them, where the request asked for them."""
 
 

@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from functools import partial
+from functools import cache, partial
 from time import perf_counter
 from typing import Final, ParamSpec, TypeVar
 
@@ -30,7 +30,7 @@ from memagent.core.snapshot import Commit, Entry, GraphDelta, Restored, SessionS
 
 P = ParamSpec("P")
 T = TypeVar("T")
-SLICE_S: Final = 0.004
+SLICE_S = 0.004
 """Longest time that long work keeps the event loop to itself."""
 LARGE: Final = 64
 """Changes, or work like theirs, from which on a task takes longer than a slice."""
@@ -38,15 +38,13 @@ LARGE_CHARS: Final = 50_000
 """Characters of text from which on reading them takes longer than a slice."""
 NEVER: Final = 1_000_000_000
 """A threshold of the collector's oldest generation that is never reached."""
+# More would only wait for the interpreter's lock, and the event loop with them.
 _THREADS: Final = 2
-"""More would only wait for the interpreter's lock, and the event loop with them."""
 _FREED_AT_ONCE: Final = 64
+# Levels of objects with slots that are taken apart: a view, its parts, their columns.
 _DEPTH: Final = 3
-"""Levels of objects with slots that are taken apart: a view, its parts, their columns."""
+# Tasks that free something; the loop itself holds them by weak references only.
 _FREEING: Final[set[asyncio.Task[None]]] = set()
-"""Tasks that free something; the loop itself holds them by weak references only."""
-_POOLS: Final[dict[int, ThreadPoolExecutor]] = {}
-"""By process: a forked child has none of its parent's threads."""
 
 
 class Slices:
@@ -74,7 +72,7 @@ class Slices:
 async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return what a pure function gives, computed in a thread; many calls wait in line."""
     call = partial(copy_context().run, function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_pool(), call)
+    return await asyncio.get_running_loop().run_in_executor(_pool(os.getpid()), call)
 
 
 def is_large(entries: Iterable[Entry]) -> bool:
@@ -85,18 +83,14 @@ def is_large(entries: Iterable[Entry]) -> bool:
 def _changes(entry: Entry) -> int:
     """Return about how many changed items an entry is as much work as."""
     match entry:
-        case Commit():
-            links = len(entry.ops) + len(entry.graph.nodes) + len(entry.graph.edges)
-            return max(1, len(entry.changes), links // 4)
-        case Restored():
-            links = len(entry.graph.nodes) + len(entry.graph.edges)
+        case Commit() | Restored():
+            ops = len(entry.ops) if isinstance(entry, Commit) else 0
+            links = ops + len(entry.graph.nodes) + len(entry.graph.edges)
             return max(1, len(entry.changes), links // 4)
         case GraphDelta():
             return max(1, (len(entry.nodes) + len(entry.edges)) // 4)
-        case SessionStored():
-            return max(1, sum(len(turn.text) for turn in entry.session.turns) // 4_000)
-        case TurnsAdded():
-            return max(1, sum(len(turn.text) for turn in entry.turns) // 4_000)
+        case SessionStored(session=told) | (TurnsAdded() as told):
+            return max(1, sum(len(turn.text) for turn in told.turns) // 4_000)
         case _:
             return 1
 
@@ -206,9 +200,6 @@ def rare_collections(*, new_objects: int = 100_000) -> Generator[None]:
         gc.collect(1)
 
 
-def _pool() -> ThreadPoolExecutor:
-    pool = _POOLS.get(os.getpid())
-    if pool is None:
-        pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="memagent-aside")
-        pool = _POOLS.setdefault(os.getpid(), pool)
-    return pool
+@cache
+def _pool(process: int) -> ThreadPoolExecutor:  # noqa: ARG001 (a forked child has no threads)
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="memagent-aside")

@@ -20,14 +20,11 @@ from memagent.core.records import (
     Record,
     Text,
     TimeSpan,
+    is_none,
     written,
 )
 
 T = TypeVar("T")
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 class _Op(Record):
@@ -69,9 +66,9 @@ class Update(_Op):
     text: Annotated[Text, Field(min_length=1, max_length=MAX_TURN_CHARS)]
     source_turn_ids: tuple[Id, ...] = ()
     valid: TimeSpan | None = None
-    kind: Annotated[Text | None, Field(exclude_if=_is_none)] = None
-    tags: Annotated[tuple[Text, ...] | None, Field(exclude_if=_is_none)] = None
-    metadata: Annotated[Metadata | None, Field(exclude_if=_is_none)] = None
+    kind: Annotated[Text | None, Field(exclude_if=is_none)] = None
+    tags: Annotated[tuple[Text, ...] | None, Field(exclude_if=is_none)] = None
+    metadata: Annotated[Metadata | None, Field(exclude_if=is_none)] = None
     """Kind, tags and metadata afterwards; None keeps the item's own."""
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from memagent.core.errors import ConfigError
+from memagent.core.errors import ConfigError, check_type
 from memagent.core.records import Record
 
 Arm = Literal["dense", "dense_context", "lexical", "lexical_context"]
@@ -94,9 +94,10 @@ RECIPES: Final[dict[str, Recipe]] = {
 def recipe_of(choice: Recipe | str) -> Recipe:
     """Return a recipe by its name, or the recipe itself.
 
-    Raises `ConfigError` for a name that is none.
+    Raises `ConfigError` for a name that is none, `InputError` for what is no recipe.
     """
     if not isinstance(choice, str):
+        check_type("recipe", choice, Recipe, "a Recipe or the name of one")
         return choice
     if choice not in RECIPES:
         near = get_close_matches(choice, RECIPES, n=1)

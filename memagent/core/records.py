@@ -207,6 +207,16 @@ def written(default: Any) -> Any:
     return Field(default_factory=lambda _: default, json_schema_extra={"default": default})
 
 
+def is_none(value: object) -> bool:
+    """Tell whether a field is to be left out of what is written, because it is None."""
+    return value is None
+
+
+def is_empty(value: object) -> bool:
+    """Tell whether a field is to be left out of what is written, because it is empty."""
+    return not value
+
+
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -369,10 +379,6 @@ class Turn(Record):
         return f"{self.text} [image: {caption}]".strip() if caption else self.text
 
 
-def _is_unset(value: object) -> bool:
-    return value is None or value == () or value == {}
-
-
 class Session(Record):
     """A dated run of turns; turn ids are unique within a user's memory."""
 
@@ -380,9 +386,9 @@ class Session(Record):
     at: Moment | None = None
     """When the session began; without it relative dates stay unresolved."""
     turns: Annotated[tuple[Turn, ...], Field(min_length=1)]
-    thread: Annotated[Id | None, Field(exclude_if=_is_unset)] = None
+    thread: Annotated[Id | None, Field(exclude_if=is_none)] = None
     """The conversation that the session is one day of, if any."""
-    grown_at: Annotated[tuple[int, ...], Field(exclude_if=_is_unset)] = ()
+    grown_at: Annotated[tuple[int, ...], Field(exclude_if=is_empty)] = ()
     """Numbers of turns at which it grew; no chunk holds turns from before and after."""
 
     @model_validator(mode="after")
@@ -493,7 +499,7 @@ class ItemStats(Record):
     q_value: float = written(0.0)
     uses: int = 0
     last_reward: float | None = None
-    counters: Annotated[dict[Text, float], Field(exclude_if=_is_unset, default_factory=dict)]
+    counters: Annotated[dict[Text, float], Field(exclude_if=is_empty, default_factory=dict)]
     """Open counts by name (`helpful`, `harmful`, a design's own)."""
 
 
@@ -511,8 +517,8 @@ class SourceRef(Record):
     """`agent`, `user` (a direct edit), `import`, `undo`, or a caller's own word."""
 
 
+# Plain strings, looked up several times faster than an enum's `value`.
 _RELATION_WORDS = {relation: relation.value for relation in Relation}
-"""Plain strings, looked up several times faster than an enum's `value`."""
 
 
 class Event(Record):

@@ -11,6 +11,9 @@ from memagent.core.ops import MemoryOp, ParseStatus, Rejected, Repair
 from memagent.core.records import Fact, Id, MemoryItem, Moment, Record, SourceRef, Text, Trust
 from memagent.core.snapshot import AppliedOp
 
+OnError = Literal["raise", "keep"]
+"""After a model failure: raise it once the turns are stored, or keep it in the report."""
+
 
 class ChunkReport(Record):
     """One pass of the ingest graph over one chunk."""

@@ -36,25 +36,21 @@ from memagent.core.records import (
     SourceRef,
     Text,
     Turn,
+    is_empty,
     written,
 )
-from memagent.core.trials import Trial, TrialEnded, TrialStarted, hashed_text
+from memagent.core.trials import RAW, Trial, TrialEnded, TrialStarted
 
 _HASH_BYTES = 512
 _MODULUS_MASK = (1 << (8 * _HASH_BYTES)) - 1
 _NOT_CONTENT = frozenset({"op_id", "embedding_missing"})
+# Fields left out of the hash of an item that never expires, whose digest is the one it had
+# before items could expire.
 _UNDATED = _NOT_CONTENT | {"expires_at"}
-"""Fields left out of the hash of an item that never expires, whose digest is the one it
-had before items could expire.
-"""
 StatsChanges = tuple[tuple[str, ItemStats | None], ...]
 """Item id to its statistics afterwards; None clears them."""
 TrialChanges = tuple[tuple[str, Trial | None], ...]
 """Trial id to the trial afterwards; None takes it out."""
-
-
-def _is_empty(value: tuple[object, ...]) -> bool:
-    return not value
 
 
 class ItemChange(Record):
@@ -135,11 +131,11 @@ class Commit(Record):
     source: SourceRef = SourceRef()
     undoes: Text | None = None
     """Id of the commit or trial whose effects this one takes back."""
-    reviewed: Annotated[tuple[Text, ...], Field(exclude_if=_is_empty)] = ()
+    reviewed: Annotated[tuple[Text, ...], Field(exclude_if=is_empty)] = ()
     """Ids of the quarantined ops that this commit accepts or refuses."""
-    stats: Annotated[StatsChanges, Field(exclude_if=_is_empty)] = ()
+    stats: Annotated[StatsChanges, Field(exclude_if=is_empty)] = ()
     """Statistics afterwards, where a lesson counted or an undo took counts back."""
-    trials: Annotated[TrialChanges, Field(exclude_if=_is_empty)] = ()
+    trials: Annotated[TrialChanges, Field(exclude_if=is_empty)] = ()
     """Trials afterwards, where a lesson was taken or a report was undone."""
 
 
@@ -162,7 +158,7 @@ class Restored(Record):
     graph: GraphDelta = GraphDelta()
     ordinals: tuple[tuple[str, int], ...] = ()
     stats: StatsChanges = ()
-    trials: Annotated[TrialChanges, Field(exclude_if=_is_empty)] = ()
+    trials: Annotated[TrialChanges, Field(exclude_if=is_empty)] = ()
     done: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Chunks that count as remembered afterwards, for the sessions where that changed."""
     sessions: tuple[Session, ...] = ()
@@ -289,9 +285,9 @@ def stats_hash(item_id: str, stats: ItemStats) -> int:
     return element_hash("stats", item_id, stats.model_dump_json().encode())
 
 
-def trial_hash(trial: Trial) -> int:
+def trial_hash(trial_id: str, trial: Trial) -> int:
     """Hash one trial, its raw text left out."""
-    return element_hash("trial", trial.id, hashed_text(trial))
+    return element_hash("trial", trial_id, trial.model_dump_json(exclude=set(RAW)).encode())
 
 
 def ordinal_hash(source_key: str, count: int) -> int:

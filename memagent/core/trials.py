@@ -34,7 +34,7 @@ FAILED: Final = "failed"
 """Tags of what a trial teaches, by its outcome."""
 HELPFUL: Final = "helpful"
 HARMFUL: Final = "harmful"
-_RAW = frozenset({"steps", "edits", "at", "taught"})
+RAW: Final = frozenset({"steps", "edits", "at", "taught"})
 """Fields left out of a trial's hash: raw text, wall clock and progress."""
 Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
 StepText = Annotated[Text, Field(max_length=MAX_TURN_CHARS)]
@@ -162,16 +162,6 @@ class TrialEnded(Record):
     stats: tuple[tuple[str, ItemStats | None], ...] = ()
 
 
-def hashed_text(trial: Trial) -> bytes:
-    """Return the content of a trial that the digest covers."""
-    return trial.model_dump_json(exclude=set(_RAW)).encode()
-
-
 def uses_of(items: Iterator[MemoryItem]) -> tuple[ItemUse, ...]:
     """Return the items at their versions, each once, in order."""
     return tuple({item.id: ItemUse(id=item.id, version=item.version) for item in items}.values())
-
-
-def is_trial(session_id: str) -> bool:
-    """Tell whether a session holds the text of a trial, which no extractor reads."""
-    return session_id.startswith(PREFIX)

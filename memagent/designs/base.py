@@ -72,15 +72,14 @@ _CONTROL = re.compile(
     r"|AVAILABLE_TOOLS|MODEL_SETTINGS|ARGS|CALL_ID|THINK|PREFIX|MIDDLE|SUFFIX)\b)",
     re.IGNORECASE,
 )
+# Characters that a model reads and a person does not see: bidirectional marks, tags, blank
+# letters and zero-width ones. The two joiners stay between letters of scripts that need them,
+# and in emoji.
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\u2800\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
     r"|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"
 )
-"""Characters that a model reads and a person does not see: bidirectional marks, tags, blank
-letters and zero-width ones. The two joiners stay between letters of scripts that need
-them, and in emoji.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)

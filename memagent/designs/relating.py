@@ -116,8 +116,8 @@ def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> set[str]:
     return chosen
 
 
+# Items that are looked at for the latest of a speaker.
 _LOOKED_BACK = 200
-"""Items that are looked at for the latest of a speaker."""
 
 
 class _Latest:
@@ -129,15 +129,17 @@ class _Latest:
 
     def beside(self, fact: Fact, hits: Sequence[Hit]) -> list[Hit]:
         """Return the latest items of the fact's speaker that are not among its hits."""
-        name = folded(fact.speaker or "")
+        name = fact.speaker or ""
         if name and name not in self.known:
             state, expired = self.bank.state, self.bank.expired
-            keys = islice(reversed(state.orders.by_age(state)), _LOOKED_BACK)
-            items = (state.items[key[-1]] for key in keys)
+            keys = islice(reversed(state.orders.by("age", state)), _LOOKED_BACK)
+            items, alike = (state.items[key[-1]] for key in keys), folded(name)
             own = (
                 item
                 for item in items
-                if item.active and item.id not in expired and folded(item.speaker or "") == name
+                if (item.speaker == name or folded(item.speaker or "") == alike)
+                and item.active
+                and item.id not in expired
             )
             self.known[name] = [item_hit(item, 0.0, Relevance()) for item in islice(own, self.most)]
         seen = {hit.id for hit in hits}

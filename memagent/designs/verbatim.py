@@ -1,4 +1,4 @@
-"""Verbatim, the default that needs no language model: turns are kept and quoted as said.
+"""Verbatim, which needs no language model: turns are kept and quoted as said.
 
 Each informative turn becomes an item with its speaker and the dates it tells. Exact and
 near repeats are dropped, and a plain self-correction ("I've moved to Lisbon") updates
@@ -6,7 +6,7 @@ what the same speaker said before. An answer quotes the best evidence with speak
 and turn, by rules alone; it abstains when nothing fits. Every answer says that no
 language model is configured.
 
-    Agent()            # design="verbatim" is the default without a model
+    Agent(design="verbatim")     # the default reads more: see `memagent.designs.learned`
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from memagent.designs.base import MemoryDesign, RelateSettings
 from memagent.designs.parts.retrieval import TimedRetriever
 from memagent.designs.parts.rewriting import no_indexer
 from memagent.designs.parts.rules.answerer import EvidenceAnswerer
-from memagent.designs.parts.rules.manager import VerbatimExtractor, VerbatimManager
+from memagent.designs.parts.rules.manager import (
+    KeepingManager,
+    VerbatimExtractor,
+    VerbatimManager,
+)
 
 DESIGN: Final = MemoryDesign(
     name="verbatim",
     extractor=VerbatimExtractor(),
-    manager=VerbatimManager(),
+    manager=KeepingManager(base=VerbatimManager()),
     indexer=no_indexer,
     retriever=TimedRetriever(),
     answerer=EvidenceAnswerer(),

@@ -1,4 +1,20 @@
-"""Embedders without a model: the default one, its tokeniser, and one for tests.
+"""Embedders without a model, the cache in front of any, and the law of all vectors.
+
+The shared work of all embedders stands first: readable text, its digest, and the check
+of vectors. One law: a row is float32, finite and of unit length, or there is no row at
+all. Texts are compared in Unicode's composed form (NFC), so a letter typed in two ways
+is one text with one digest and one vector.
+
+`CachedEmbedder` stands in front of any embedder. Vectors are kept by (embedder id, text
+digest): first a bounded memory of the most recent ones, then, when given, a shared
+`EmbeddingCache`. A call sends each unknown text once, all of them in one request. Only
+proven unit rows are kept, so a failure is never remembered; and what the shared cache
+hands back is proven too, so a row of another width is refused with the way out instead
+of being compared. A shared cache that cannot be reached costs time, not the call: it is
+logged and the texts are embedded.
+
+The surprise: the inner embedder sees texts in NFC, because two spellings with one
+digest must have one vector.
 
 The default embedder is a table of word-piece vectors distilled from MiniLM. Each piece
 has one vector, already weighted by how rare the piece is (`scripts/distill_static.py`
@@ -32,21 +48,221 @@ meaning: synonyms are strangers. A text without words hashes as a whole.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import logging
 import re
+import threading
 import unicodedata
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import sqrt
 from pathlib import Path
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
-from memagent.core.errors import ConfigError
-from memagent.embed.cached import hashed_direction, readable, unit_rows
-from memagent.protocols import Matrix
+from memagent.core.errors import ConfigError, EmbeddingError, StoreError, boundary
+from memagent.protocols import Embedder, EmbeddingCache, Matrix, Vector
+
+UNIT_TOLERANCE = 1e-3
+"""Greatest deviation of a row's length from one."""
+
+_SMALLEST_LENGTH = 1e-6
+
+
+def readable(text: str) -> str:
+    """Return the text in NFC, fit for any encoder.
+
+    A lone surrogate becomes U+FFFD, a surrogate pair its character.
+    """
+    if text.isascii():
+        return text
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return unicodedata.normalize("NFC", whole)
+
+
+def text_digest(text: str) -> str:
+    """Name a text by 32 hex digits: BLAKE2b of 16 bytes over its NFC form in UTF-8.
+
+    Lone surrogates are kept apart, by `surrogatepass`.
+    """
+    composed = text if text.isascii() else unicodedata.normalize("NFC", text)
+    return hashlib.blake2b(composed.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=16_384)
+def hashed_direction(key: str, dim: int) -> Vector:
+    """Draw a unit vector (dim,) from the key alone, the same on every machine.
+
+    Any two keys are close to orthogonal. The vector is read-only.
+    """
+    bits = hashlib.shake_256(key.encode("utf-8", "surrogatepass")).digest((dim + 7) // 8)
+    signs = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))[:dim].astype(np.float32) * 2.0 - 1.0
+    direction: Vector = (signs / np.sqrt(np.float32(dim))).astype(np.float32)
+    direction.flags.writeable = False
+    return direction
+
+
+def unit_rows(rows: Matrix, *, fallback_keys: list[str]) -> Matrix:
+    """Scale rows (N, D) to unit length in place.
+
+    A row without a direction takes the hashed direction of its key (N,).
+    """
+    lengths = np.sqrt(np.vecdot(rows, rows))
+    if len(lengths) and lengths.min() < _SMALLEST_LENGTH:
+        for row in np.flatnonzero(lengths < _SMALLEST_LENGTH):
+            rows[row] = hashed_direction(fallback_keys[row], rows.shape[1])
+            lengths[row] = 1.0
+    rows /= lengths[:, None]
+    return rows
+
+
+def checked_rows(answer: np.typing.ArrayLike, *, texts: int, dim: int, embedder_id: str) -> Matrix:
+    """Return an embedder's answer as float32 (texts, dim) after proof that it is usable.
+
+    Raises `EmbeddingError`, not retryable: the shape is wrong, a number is not finite,
+    or a row's length is not one.
+    """
+    try:
+        rows: Matrix = np.ascontiguousarray(answer, dtype=np.float32)
+    except (TypeError, ValueError) as exc:
+        raise EmbeddingError(
+            f"embedder {embedder_id} answered with something that is not a matrix of numbers: {exc}"
+        ) from exc
+    if rows.shape != (texts, dim):
+        raise EmbeddingError(
+            f"embedder {embedder_id} answered with shape {rows.shape} where {(texts, dim)} was due"
+        )
+    wrong = off_unit(rows)
+    if wrong:
+        at, length = next(iter(wrong.items()))
+        raise EmbeddingError(
+            f"embedder {embedder_id}: {len(wrong)} of {texts} rows are not unit vectors "
+            f"(row {at} has length {length})"
+        )
+    return rows
+
+
+def off_unit(rows: Matrix) -> dict[int, float]:
+    """Return the lengths of the rows (N, D) that are not finite or not of unit length."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares: list[float] = np.vecdot(rows, rows).tolist()
+    # for the one row of a query numpy would take longer from here on
+    lengths = enumerate(map(sqrt, squares))
+    return {at: length for at, length in lengths if not abs(length - 1.0) <= UNIT_TOLERANCE}
+
+
+_log = logging.getLogger(__name__)
+
+
+class CachedEmbedder:
+    """An embedder that remembers, with the inner one's id and dim.
+
+    `capacity` is the number of vectors kept in memory; at 256 dimensions 20,000 of them
+    are 20 MB, 0 keeps none. An inner embedder that embeds questions in a way of their own
+    has another embedder for them under `queries`. Safe to share between tasks and threads.
+    """
+
+    def __init__(
+        self, inner: Embedder, *, shared: EmbeddingCache | None = None, capacity: int = 20_000
+    ) -> None:
+        self._inner = inner
+        self._shared = shared
+        self._capacity = capacity
+        self._recent: OrderedDict[str, Vector] = OrderedDict()
+        self._lock = threading.Lock()
+        self.queries: CachedEmbedder | None = (
+            CachedEmbedder(other, shared=shared, capacity=capacity)
+            if (other := getattr(inner, "queries", None))
+            else None
+        )
+
+    @property
+    def id(self) -> str:
+        """The inner embedder's id."""
+        return self._inner.id
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return self._inner.dim
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Return unit rows (N, dim) float32.
+
+        Raises `EmbeddingError` when the inner embedder fails or answers with unusable
+        vectors.
+        """
+        digests = [text_digest(text) for text in texts]
+        rows = self._recall(digests)
+        missing = {
+            digest: readable(text)
+            for digest, text in zip(digests, texts, strict=True)
+            if digest not in rows
+        }
+        if missing:
+            with boundary(EmbeddingError, f"embedder {self.id}"):
+                answer = await self._inner.embed(list(missing.values()))
+            matrix = checked_rows(answer, texts=len(missing), dim=self.dim, embedder_id=self.id)
+            fresh = dict(zip(missing, (row.copy() for row in matrix), strict=True))
+            self._remember(fresh)
+            self._store(fresh)
+            if len(missing) == len(digests):
+                return matrix
+            rows |= fresh
+        if not digests:
+            return np.empty((0, self.dim), dtype=np.float32)
+        return np.stack([rows[digest] for digest in digests])
+
+    def _recall(self, digests: Sequence[str]) -> dict[str, Vector]:
+        rows: dict[str, Vector] = {}
+        with self._lock:
+            for digest in digests:
+                row = self._recent.get(digest)
+                if row is not None:
+                    self._recent.move_to_end(digest)
+                    rows[digest] = row
+        unknown = list(dict.fromkeys(digest for digest in digests if digest not in rows))
+        if self._shared is None or not unknown:
+            return rows
+        try:
+            answer = self._shared.get_many(self.id, unknown)
+        except StoreError as exc:
+            _log.warning(
+                "embedding cache not readable, embedding %d texts instead: %s", len(unknown), exc
+            )
+            return rows
+        stored: dict[str, Vector] = {}
+        for digest, row in answer.items():
+            vector: Vector = np.asarray(row, dtype=np.float32)
+            # one of another model or width must not be compared with
+            if vector.shape != (self.dim,) or off_unit(vector[None]):
+                raise EmbeddingError(
+                    f"the embedding cache holds a row of shape {vector.shape} for {self.id} where "
+                    f"a unit vector of {self.dim} was due; the model changed under its name or the "
+                    "cache is damaged. Embed the stored texts anew:  memagent reembed"
+                )
+            stored[digest] = vector
+        self._remember(stored)
+        return rows | stored
+
+    def _store(self, rows: Mapping[str, Vector]) -> None:
+        if self._shared is None:
+            return
+        try:
+            self._shared.put_many(self.id, rows)
+        except StoreError as exc:
+            _log.warning("embedding cache not writable, %d vectors not kept: %s", len(rows), exc)
+
+    def _remember(self, rows: Mapping[str, Vector]) -> None:
+        with self._lock:
+            self._recent.update(rows)
+            while len(self._recent) > self._capacity:
+                self._recent.popitem(last=False)
+
 
 _WORD = re.compile(r"[^\W_]+|[^\w\s\x00-\x1f\x7f]|_")
 _INVISIBLE = frozenset({"Cf", "Cs", "Co", "Mn"})
@@ -139,9 +355,9 @@ class StaticTable:
     """A loaded table of V pieces; read-only and shared by all embedders of the process."""
 
     id: str
-    vectors: npt.NDArray[np.int8]
+    vectors: np.typing.NDArray[np.int8]
     """(V, D), each row scaled to the full range."""
-    scales: npt.NDArray[np.float32]
+    scales: np.typing.NDArray[np.float32]
     """(V,) factor that gives a row its true length; 0 for pieces that carry no meaning."""
     tokeniser: WordPiece
     unknown_length: float
@@ -157,10 +373,10 @@ def open_table(folder: Path = TABLE_FOLDER) -> StaticTable:
     try:
         about = cast(dict[str, object], json.loads((folder / "table.json").read_text("utf-8")))
         pieces = (folder / "vocab.txt").read_text("utf-8").rstrip("\n").split("\n")
-        vectors: npt.NDArray[np.int8] = np.load(folder / "vectors.npy", allow_pickle=False)
-        scales: npt.NDArray[np.float32] = np.load(folder / "scales.npy", allow_pickle=False).astype(
-            np.float32
-        )
+        vectors: np.typing.NDArray[np.int8] = np.load(folder / "vectors.npy", allow_pickle=False)
+        scales: np.typing.NDArray[np.float32] = np.load(
+            folder / "scales.npy", allow_pickle=False
+        ).astype(np.float32)
         table_id, dim, length = (
             str(about["id"]),
             about["dim"],
@@ -223,7 +439,7 @@ class StaticEmbedder:
                 sums[position] += table.scales[picked] @ table.vectors[picked].astype(np.float32)
         return unit_rows(sums, fallback_keys=keys)
 
-    def _read(self, text: str, unknown_sum: npt.NDArray[np.float32]) -> list[int]:
+    def _read(self, text: str, unknown_sum: np.typing.NDArray[np.float32]) -> list[int]:
         """Return rows of the known pieces; add unknown words to `unknown_sum` (D,)."""
         pieces, length = self._table.tokeniser.pieces, np.float32(self._table.unknown_length)
         rows: list[int] = []

@@ -90,11 +90,6 @@ for _name in _MUTATORS:
     setattr(FrozenEventGraph, _name, _refuse)
 
 
-def as_networkx(graph: GraphState) -> FrozenEventGraph:
-    """Lay a frozen networkx view over the graph without copying."""
-    return FrozenEventGraph(graph)
-
-
 FORMAT = "memagent-graph/1"
 _RETURNS = re.compile("\r\n?")
 _NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -119,7 +114,10 @@ def graph_to_json(document: GraphDocument) -> str:
         "multigraph": True,
         "graph": {"format": FORMAT, **{name: whole[name] for name in _HEAD}},
         "nodes": whole["nodes"],
-        "edges": [{**edge, "key": _key(edge)} for edge in whole["edges"]],
+        "edges": [
+            {**edge, "key": ":".join(filter(None, (edge["relation"], edge["label"])))}
+            for edge in whole["edges"]
+        ],
     }
     return json.dumps(linked, ensure_ascii=False, indent=1) + "\n"
 
@@ -153,7 +151,12 @@ def graph_to_graphml(document: GraphDocument) -> str:
     )
     names = _xml_ids(document)
     for node in document.nodes:
-        graph.add_node(names[node.id], **_node_attributes(node))
+        flat = _flat(node.model_dump(mode="json", exclude={"id"}))
+        flat["label"] = _as_xml(node.text[:60])  # the name that other programs show
+        for name in ("start", "end"):
+            if (bound := getattr(node.valid, name, None)) is not None:
+                flat[name] = bound.isoformat()
+        graph.add_node(names[node.id], **flat)
     for number, edge in enumerate(document.edges):
         flat = _flat(edge.model_dump(mode="json", exclude={"source", "target"}))
         graph.add_edge(
@@ -205,20 +208,6 @@ def _document(values: dict[str, Any]) -> GraphDocument:
         return GraphDocument.model_validate(values)
     except ValidationError as exc:
         raise InputError(f"this is no event graph: {fault_in(exc)}") from exc
-
-
-def _key(edge: dict[str, Any]) -> str:
-    """Return the key that tells edges between two nodes apart."""
-    return f"{edge['relation']}:{edge['label']}" if edge["label"] else str(edge["relation"])
-
-
-def _node_attributes(node: GraphNode) -> dict[str, str | int | float]:
-    flat = _flat(node.model_dump(mode="json", exclude={"id"}))
-    flat["label"] = _as_xml(node.text[:60])  # the name that other programs show
-    for name in ("start", "end"):
-        if (bound := getattr(node.valid, name, None)) is not None:
-            flat[name] = bound.isoformat()
-    return flat
 
 
 def _flat(values: dict[str, Any]) -> dict[str, str | int | float]:

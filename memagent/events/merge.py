@@ -212,7 +212,10 @@ async def merge_events(
     }
     changed = {groups.root(event_id) for event_id in (*events, *gone)}
     others = [node for node in added if node.kind is not NodeKind.EVENT]
-    edges = [*moved.values(), *proposal.edges, *(_directed(edge, groups) for edge in overlaps)]
+    edges = [*moved.values(), *proposal.edges]
+    for edge in overlaps:  # between equals, from the event told first to the later one
+        first, later = groups.in_order_told(edge.source, edge.target)
+        edges.append(edge.model_copy(update={"source": first.id, "target": later.id}))
     delta = proposal.model_copy(
         update={
             "nodes": (*sorted((groups.merged[root] for root in changed), key=story_key), *others),
@@ -368,12 +371,6 @@ def _worded(event: Event, summary: str) -> Event:
 def _apart(event: Event, other: Event) -> bool:
     """Tell whether both happened at known times that do not meet."""
     return bool(event.valid and other.valid and not event.valid.overlaps(other.valid))
-
-
-def _directed(edge: EventEdge, groups: _Groups) -> EventEdge:
-    """Lead an edge between equals from the event told first to the later one."""
-    first, later = groups.in_order_told(edge.source, edge.target)
-    return edge.model_copy(update={"source": first.id, "target": later.id})
 
 
 def _collapsed(

@@ -22,8 +22,8 @@ from memagent.core.records import Event, Relation
 from memagent.events.visibility import EDGE_WEIGHTS
 from memagent.state.adjacency import GraphState, Path
 
+# Most neighbours shown at one event, the strongest relations first.
 _MAX_NEIGHBOURS = 24
-"""Most neighbours shown at one event, the strongest relations first."""
 
 
 Checklist = tuple[tuple[str, bool], ...]

@@ -7,22 +7,16 @@ retrieve -> answer -> cite
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
-from memagent.core import Later
 from memagent.core.answers import Answer, Question
 from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, ModelResponse, Usage
-from memagent.designs.base import Answerer, SlotContext, ToolsWanted
+from memagent.designs.base import ToolsWanted
 from memagent.graphs.state import AnswerState, Flow, NodeRuntime, Step
 from memagent.memory.citing import CEILING, cite as checked_citations
 from memagent.memory.judging.certainty import read_search
-from memagent.tracing import operation_span, records_content, search_figures, step
-
-if TYPE_CHECKING:
-    from memagent.graphs import approval
-else:
-    approval = Later("memagent.graphs.approval")
+from memagent.tracing import operation_span, records_content, search_figures
 
 
 async def retrieve(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
@@ -57,7 +51,12 @@ async def answer(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     rounds = state.get("rounds", 0)
     slot = context.slot(tools=rounds < context.tool_rounds, transcript=state.get("transcript", ()))
     with boundary(ModelError, f"answerer of {context.design.name}"):
-        outcome = await _answer_or_request(state, context.design.answerer, slot)
+        outcome: Answer | ModelResponse
+        try:
+            hits = state.get("hits", [])
+            outcome = await context.design.answerer(_question(state), hits, slot)
+        except ToolsWanted as request:
+            outcome = request.response
     if isinstance(outcome, Answer):
         return {"answer": outcome, "pending": None}
     return {
@@ -67,22 +66,14 @@ async def answer(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     }
 
 
-async def _answer_or_request(
-    state: AnswerState, answerer: Answerer, slot: SlotContext
-) -> Answer | ModelResponse:
-    """Return the answer, or the response in which the model asks for tools first."""
-    try:
-        return await answerer(_question(state), state.get("hits", []), slot)
-    except ToolsWanted as request:
-        return request.response
-
-
 async def tools(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     """Run the requested tools through LangGraph's `ToolNode`.
 
     The result of a tool that fails is the text of its error. A tool that acts is not run
     where the prompt shows text that is not trusted.
     """
+    from memagent.graphs import approval
+
     request = state.get("pending")
     if request is None:
         return {}
@@ -132,10 +123,10 @@ ANSWER: Final = Flow(
     "memagent.answer",
     AnswerState,
     {
-        "retrieve": Step(retrieve, "answer"),
-        "answer": Step(step(answer), _after_answer),
-        "tools": Step(step(tools), "answer"),
-        "cite": Step(cite),
+        "retrieve": Step(retrieve, "answer", traced=False),
+        "answer": Step(answer, _after_answer),
+        "tools": Step(tools, "answer"),
+        "cite": Step(cite, traced=False),
     },
 )
 """The graph: input `{"question"}`, context `AgentContext`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypedDict, cast
@@ -15,7 +15,7 @@ from typing import Any, TypedDict, cast
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from memagent.core.answers import Reply, ReplyDelta, Verdict
-from memagent.core.errors import InputError, ModelError
+from memagent.core.errors import ConfigError, InputError, ModelError, check_keywords, check_type
 from memagent.core.exchange import ToolCall
 from memagent.core.records import DEFAULT_THREAD, Trust
 from memagent.graphs.state import AgentContext, ChatState, Tool, langsmith_tracing
@@ -89,12 +89,19 @@ class ChatOptions(TypedDict, total=False):
 def chat_context(context: AgentContext, options: ChatOptions) -> AgentContext:
     """Return a context with the tools and bounds that the options of a message name."""
     tools, k, rounds = (options.get(name) for name in ("tools", "k", "max_tool_rounds"))
+    check_type("k", k, int | None, "a whole number")
+    check_type("max_tool_rounds", rounds, int | None, "a whole number")
+    check_type("tools", tools, Iterable | None, "a list of functions")
     if k is not None and not 1 <= k <= _MOST_MEMORIES:
         raise InputError(f"k is {k}; recall 1 to {_MOST_MEMORIES} memories")
+    chosen = context.tools if tools is None else tuple(tools)
+    for tool in chosen:
+        if not callable(tool) and not hasattr(tool, "name"):
+            raise ConfigError(f"{str(tool)[:40]!r} is no tool; give a function with type hints")
     where = trusting(context.chat.where, options.get("min_trust"))
     return replace(
         context,
-        tools=context.tools if tools is None else tuple(tools),
+        tools=chosen,
         approve=options.get("approve"),
         tool_rounds=context.tool_rounds if rounds is None else rounds,
         chat=replace(context.chat, where=where, memories=context.chat.memories if k is None else k),
@@ -108,6 +115,9 @@ def start_state(message: str, options: ChatOptions, *, thread: str) -> ChatState
     """
     if not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"the message is of type {type(message).__name__}; give a text")
+    check_keywords("chat()", options, ChatOptions.__annotations__)
+    for name in ("thread", "speaker", "system"):
+        check_type(name, options.get(name), str | None, "a text")
     return {
         "message": message,
         "thread": options.get("thread") or thread,
@@ -131,7 +141,9 @@ async def stream_chat(
     given: Any = start
     if checkpointer is not None:
         context = replace(context, can_ask=True)
-        if await _stopped(graph, config, start):
+        last = await graph.aget_state(config)
+        same = all(last.values.get(key) == start.get(key) for key in ("message", "speaker"))
+        if last.next and same:  # it stopped on the way to its reply to this message
             given = None
     reply: dict[str, Any] | None = None
     span = agent_span(context.design.name, capture=context.capture_content)
@@ -178,15 +190,8 @@ def _waiting(state: ChatState, interrupts: Sequence[Any]) -> Reply:
     )
 
 
-async def _stopped(graph: Any, config: dict[str, Any], start: ChatState) -> bool:
-    """Say whether the thread's last run stopped on the way to its reply to this message."""
-    last = await graph.aget_state(config)
-    keys = ("message", "speaker")
-    return bool(last.next) and all(last.values.get(key) == start.get(key) for key in keys)
-
-
+# The compiled graph of each checkpointer.
 _GRAPHS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""The compiled graph of each checkpointer."""
 
 
 async def _graph(checkpointer: Any | None) -> Any:

@@ -1,34 +1,44 @@
-"""The ingest graph: extract, relate, decide, validate, commit, index.
+"""Remembering a session: its turns stored, then the ingest graph run chunk by chunk.
 
-One run a chunk, one journal append a run. Each node is a few lines around a slot or a
-pure function. A model failure leaves the run as an exception; nothing has been written
-by then but the session's raw turns, so the run can simply be made again.
+The turns are stored before any model is asked, so no failure loses them. The graph is
+extract, relate, decide, validate, commit, index: one run a chunk, one journal append a
+run. Each node is a few lines around a slot or a pure function. A model failure leaves
+the run as an exception and ends the session's; the next one begins with that chunk.
+
+A reply that cannot be read, although it was asked for twice, is no failure: the design
+that serves (`designs.parts.guarded`) remembers such a chunk by the rules, and the report
+says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from memagent.core.errors import ModelError, boundary
+from memagent.core.exchange import FinishReason, ModelResponse, Usage
 from memagent.core.long_work import LARGE, LARGE_CHARS, aside
+from memagent.core.ops import OpBatch
 from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
+from memagent.core.reports import ChunkReport, IngestReport
 from memagent.core.snapshot import Commit
-from memagent.designs.base import SlotContext
+from memagent.designs.base import BY_RULES, Proposal
 from memagent.designs.relating import linked_hits, relate as relate_facts
 from memagent.graphs.state import AgentContext, Flow, IngestState, NodeRuntime, Step
+from memagent.memory.incoming import split_session
 from memagent.state.adjacency import event_as_item
 from memagent.state.validation import validate_ops
-from memagent.tracing import step
 
 
 async def extract(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Take the facts from the chunk."""
     context = runtime.context
     with boundary(ModelError, f"extractor of {context.design.name}"):
-        facts = await context.design.extractor(_chunk(state), _slot(state, context))
+        chunk = _chunk(state)
+        slot = context.slot(session=state.get("session"), chunk=chunk)
+        facts = await context.design.extractor(chunk, slot)
     return {"facts": facts}
 
 
@@ -36,14 +46,16 @@ async def relate(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Look up what memory holds about each fact."""
     context, facts = runtime.context, state.get("facts")
     values = facts.values if facts is not None else ()
-    return {"related": await relate_facts(values, _slot(state, context), context.design.relate)}
+    slot = context.slot(session=state.get("session"), chunk=state.get("chunk"))
+    return {"related": await relate_facts(values, slot, context.design.relate)}
 
 
 async def decide(state: IngestState, runtime: NodeRuntime) -> IngestState:
     """Have the manager propose ops for the facts and what is known."""
     context = runtime.context
     with boundary(ModelError, f"manager of {context.design.name}"):
-        proposal = await context.design.manager(state.get("related", ()), _slot(state, context))
+        slot = context.slot(session=state.get("session"), chunk=state.get("chunk"))
+        proposal = await context.design.manager(state.get("related", ()), slot)
     return {"proposal": proposal}
 
 
@@ -55,10 +67,11 @@ async def validate(state: IngestState, runtime: NodeRuntime) -> IngestState:
     facts, proposal = state.get("facts"), state.get("proposal")
     bank, design = runtime.context.bank, runtime.context.design
     visible: dict[str, MemoryItem] = {}
-    for hit in (hit for related in state.get("related", ()) for hit in related.hits):
-        item = hit.item or (hit.event and event_as_item(bank.state.graph, hit.event))
-        if item is not None:
-            visible[item.id] = item
+    for related in state.get("related", ()):
+        for hit in related.hits:
+            item = hit.item or (hit.event and event_as_item(bank.state.graph, hit.event))
+            if item is not None:
+                visible[item.id] = item
     proposed, chunk = proposal.values if proposal is not None else (), _chunk(state)
     decided = proposal is not None and (proposal.responses or any(op.about for op in proposed))
     guard = None
@@ -76,6 +89,7 @@ async def validate(state: IngestState, runtime: NodeRuntime) -> IngestState:
         existing_ids=bank.state.items,
         guard=guard,
         facts=[related.fact for related in state.get("related", ())],
+        told=bank.state.turn,
     )
     large = len(proposed) >= LARGE or sum(len(turn.text) for turn in chunk.turns) >= LARGE_CHARS
     batch = await aside(check) if large else check()
@@ -91,14 +105,14 @@ async def commit(state: IngestState, runtime: NodeRuntime) -> IngestState:
             f"the design {runtime.context.design.name} reached commit without a validated batch"
         )
     parts = (state.get("facts"), state.get("proposal"))
-    responses = (response for part in parts if part is not None for response in part.responses)
+    responses = [response for part in parts if part is not None for response in part.responses]
     source = SourceRef(
         session_id=chunk.session_id,
         chunk_id=chunk.id,
         chunk_index=chunk.index,
         chunk_count=chunk.count,
         turn_ids=chunk.turn_ids,
-        response_ids=tuple(response.id for response in responses),
+        response_ids=tuple([response.id for response in responses]),
     )
     return {"commit": await runtime.context.bank.commit(batch, source=source)}
 
@@ -110,12 +124,17 @@ async def index(state: IngestState, runtime: NodeRuntime) -> IngestState:
     graph.
     """
     context = runtime.context
-    await context.bank.follow(context.bank.now())
+    await context.bank.follow(context.bank.log.clock())
     chunk = _chunk(state)
     if chunk.index + 1 < chunk.count or "commit" not in state:
         return {}
     with boundary(ModelError, f"indexer of {context.design.name}"):
-        part = _part_of(chunk, state.get("session"))
+        part = state.get("session")
+        if part is not None and part.grown_at:  # only the turns of the part that ends here
+            last = chunk.turns[-1].id
+            grown = (turns for turns in part.parts if any(turn.id == last for turn in turns))
+            update = {"turns": next(grown, part.turns), "grown_at": ()}
+            part = part.model_copy(update=update)
         slot = context.slot(session=part, chunk=chunk)
         commits = await _commits_of(part, (*state.get("earlier", ()), state["commit"]), context)
         delta = await context.design.indexer(commits, slot)
@@ -132,8 +151,8 @@ async def _commits_of(
     Those that an earlier run made are read from the journal.
     """
     turn_ids = {turn.id for turn in part.turns if not turn.recalled} if part else set[str]()
-    commits = [*known]
-    if not turn_ids <= {turn_id for commit in known for turn_id in commit.source.turn_ids}:
+    commits = known
+    if turn_ids.difference(*(commit.source.turn_ids for commit in known)):
         rows = [row.entry async for row in context.bank.rows()]
         commits = [entry for entry in rows if isinstance(entry, Commit)]
     by_chunk = {
@@ -141,7 +160,7 @@ async def _commits_of(
         for commit in commits
         if commit.source.turn_ids and (not turn_ids or turn_ids.issuperset(commit.source.turn_ids))
     }
-    return tuple(by_chunk[place] for place in sorted(by_chunk))
+    return tuple(dict(sorted(by_chunk.items())).values())
 
 
 def _chunk(state: IngestState) -> Chunk:
@@ -151,31 +170,132 @@ def _chunk(state: IngestState) -> Chunk:
     return chunk
 
 
-def _part_of(chunk: Chunk, session: Session | None) -> Session | None:
-    """Return the session with only the turns of the part that ends with a chunk."""
-    if session is None or not session.grown_at:
-        return session
-    last = chunk.turns[-1].id
-    turns = next(
-        (part for part in session.parts if any(turn.id == last for turn in part)), session.turns
-    )
-    return session.model_copy(update={"turns": turns, "grown_at": ()})
-
-
-def _slot(state: IngestState, context: AgentContext) -> SlotContext:
-    return context.slot(session=state.get("session"), chunk=state.get("chunk"))
-
-
 INGEST: Final = Flow(
     "memagent.ingest",
     IngestState,
     {
-        "extract": Step(step(extract), "relate"),
-        "relate": Step(step(relate), "decide"),
-        "decide": Step(step(decide), "validate"),
-        "validate": Step(validate, "commit"),
-        "commit": Step(step(commit), "index"),
-        "index": Step(step(index)),
+        "extract": Step(extract, "relate"),
+        "relate": Step(relate, "decide"),
+        "decide": Step(decide, "validate"),
+        "validate": Step(validate, "commit", traced=False),
+        "commit": Step(commit, "index"),
+        "index": Step(index),
     },
 )
 """The graph: input `{"session", "chunk"}`, context `AgentContext`."""
+
+
+# -- a session ------------------------------------------------------------------------
+
+
+async def remember_session(
+    session: Session, context: AgentContext, *, tracing: bool, guarded: bool
+) -> tuple[IngestReport, ModelError | None]:
+    """Store a session's turns and let the design remember what is not remembered yet.
+
+    Returns the report with the model failure that ended the run, if one did; the
+    failure carries the report too. With `guarded` the rules remember a chunk whose replies
+    cannot be read. Raises `InputError` for a session that clashes with
+    a stored one.
+    """
+    if guarded and context.design.needs_model:
+        from memagent.designs.parts import guarded as serving, reading
+
+        design = serving.guarded(context.design, pair=reading.backed_by_reader)
+        context = replace(context, design=design)
+    bank = context.bank
+    fresh = await bank.store_session(session)
+    session = bank.state.sessions[session.id]
+    done = bank.state.done.get(session.id, frozenset())
+    reports: list[ChunkReport] = []
+    commits: list[Commit] = []
+    usage = Usage()
+    failure: ModelError | None = None
+    for chunk in split_session(session, chunk_turns=context.design.chunk_turns):
+        if chunk.index in done:
+            continue
+        try:
+            ingest = {"session": session, "chunk": chunk, "earlier": tuple(commits)}
+            state = await INGEST.run(ingest, context=context, tracing=tracing)
+            commits.append(state["commit"])
+            reports.append(_chunk_report(chunk, state))
+            usage += reports[-1].usage
+        except ModelError as error:
+            failure = error
+            failed = f"{type(error).__name__}: {error.what_happened}"
+            reports.append(
+                ChunkReport(
+                    chunk_id=chunk.id,
+                    session_id=chunk.session_id,
+                    index=chunk.index,
+                    failure=failed,
+                )
+            )
+            break
+    report = IngestReport(
+        session_id=session.id,
+        stored_turns=len(session.turns) if fresh else 0,
+        skipped=not fresh and not reports,
+        chunks=tuple(reports),
+        usage=usage,
+    )
+    if failure is not None:
+        failure.report, failure.stored_turns = report, len(session.turns)
+    return report, failure
+
+
+def _note(parts: Sequence[Proposal[Any]]) -> str:
+    """Say why the rules stood in for the model."""
+    from memagent.designs.parts.guarded import first_unread
+
+    for role, part in zip(("extractor", "manager"), parts, strict=False):
+        if (at := first_unread(part.parse)) is not None:
+            replies = part.responses[at : at + 1] or part.responses[-1:]
+            return f"{BY_RULES}: {_unreadable(replies[0] if replies else None, role)}"
+    return BY_RULES
+
+
+def _unreadable(last: ModelResponse | None, role: str) -> str:
+    """Say what was wrong with a reply, and how to get a better one."""
+    name = (last.model if last is not None else "") or "the model"
+    text = " ".join(last.text.split()) if last is not None else ""
+    if last is not None and last.finish is FinishReason.LENGTH:
+        return (
+            f"{name}: the {role}'s reply was cut off at {last.usage.completion_tokens} tokens; "
+            "raise max_tokens of its sampling, or take a model with longer replies"
+        )
+    said = f"began {text[:60]!r}" if text else "was empty"
+    return (
+        f"{name}: the {role}'s reply could not be read, although asked again (it {said}); "
+        "use a model that follows a JSON schema, or a design with shorter prompts"
+    )
+
+
+def _chunk_report(chunk: Chunk, state: Mapping[str, Any]) -> ChunkReport:
+    commit: Commit = state["commit"]
+    parts: Sequence[Proposal[Any]] = [
+        part for name in ("facts", "proposal") if (part := state.get(name)) is not None
+    ]
+    responses = tuple(response for part in parts for response in part.responses)
+    facts: Proposal[Any] | None = state.get("facts")
+    batch: OpBatch | None = state.get("batch")
+    spent: Usage = state.get("usage", Usage())
+    by_rules = any(done.op.reason.startswith(BY_RULES) for done in commit.ops)
+    return ChunkReport(
+        chunk_id=chunk.id,
+        session_id=chunk.session_id,
+        index=chunk.index,
+        facts=facts.values if facts is not None else (),
+        shown_ids=tuple(
+            dict.fromkeys(hit.id for related in state.get("related", ()) for hit in related.hits)
+        ),
+        applied=commit.ops,
+        rejected=commit.rejected,
+        parse=tuple(status for part in parts for status in part.parse),
+        repairs=tuple(repair for part in parts for repair in part.repairs),
+        responses=responses,
+        commit_id=commit.id,
+        usage=sum((response.usage for response in responses), spent),
+        doubts=batch.doubts if batch is not None else (),
+        note=_note(parts) if by_rules else "",
+    )

@@ -24,14 +24,14 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from functools import cached_property, wraps
+from typing import Any, cast
 
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
-from memagent.core import Later
 from memagent.core.answers import Answer, Filter, Hit, Question, Reply
+from memagent.core.errors import ConfigError
 from memagent.core.exchange import (
     JsonSchema,
     Message,
@@ -48,11 +48,7 @@ from memagent.core.snapshot import Commit, GraphDelta
 from memagent.designs.base import MemoryDesign, Proposal, Related, SlotContext
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel, Clock
-
-if TYPE_CHECKING:
-    from memagent.graphs import approval
-else:
-    approval = Later("memagent.graphs.approval")
+from memagent.tracing import span, step as traced_step
 
 Tool = Callable[..., Any]
 """A plain function with type hints and a docstring, or a LangChain tool."""
@@ -218,6 +214,8 @@ class AgentContext:
         run, and says so.
         """
         if held:
+            from memagent.graphs import approval
+
             allowed = approval.without(request, held)
             results = await self.run_tools(allowed) if allowed.tool_calls else []
             return [*results, *approval.refusals(held)]
@@ -291,12 +289,30 @@ _TRACING_VARIABLES = (
 )
 
 
+def _with_agent(node: Node) -> Node:
+    """Have a node say what is missing where its graph runs without the context of an agent."""
+
+    @wraps(node)
+    async def checked(state: Any, runtime: NodeRuntime) -> Mapping[str, Any]:
+        if runtime.context is None:  # pyright: ignore[reportUnnecessaryComparison]
+            raise ConfigError(
+                "this graph has no agent: invoke it with context=agent.context of an AsyncAgent, "
+                "or serve a graph of answer_node(agent), ingest_node(agent) or chat_node(agent) "
+                "from memagent.integrations.langgraph_tools, which bring their own"
+            )
+        return await node(state, runtime)
+
+    return checked
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One node of a flow and what follows it: a node, a choice, or None for the end."""
 
     node: Node
     then: str | Choice | None = None
+    traced: bool = True
+    """Whether it has a span of its own, with its name."""
 
 
 @dataclass(frozen=True)
@@ -325,9 +341,11 @@ class Flow:
 
         make: Any = StateGraph
         graph: Any = make(self.state, context_schema=AgentContext)
+        first = next(iter(self.steps))
         for name, step in self.steps.items():
-            graph.add_node(name, step.node)
-        graph.add_edge(START, next(iter(self.steps)))
+            node = traced_step(step.node) if step.traced else step.node
+            graph.add_node(name, _with_agent(node) if name == first else node)
+        graph.add_edge(START, first)
         for name, step in self.steps.items():
             if callable(step.then):
                 graph.add_conditional_edges(name, step.then)
@@ -340,15 +358,23 @@ class Flow:
     ) -> dict[str, Any]:
         """Run the nodes in order and return the final state."""
         if tracing or context.tools or _inside_a_graph():
-            return await self._run_compiled(state, context=context, tracing=tracing)
-        values, runtime = dict(state), NodeRuntime(context)
+            # Its values streamed, the last kept: `ainvoke` without a second stream for interrupts.
+            last: Mapping[str, Any] = {}
+            with langsmith_tracing(enabled=tracing):
+                steps = self.compiled.astream(state, context=context, stream_mode="values")
+                async for values in steps:
+                    last = values
+            return dict(last)
+        runtime, reached = NodeRuntime(context), dict(state)
         name: str | None = next(iter(self.steps))
         with langsmith_tracing(enabled=False):
             while name is not None:
                 step = self.steps[name]
-                values.update(await step.node(values, runtime))
-                name = step.then(values, runtime) if callable(step.then) else step.then
-        return values
+                attributes = {"memagent.step": name}
+                with span(name, attributes=attributes) if step.traced else nullcontext():
+                    reached.update(await step.node(reached, runtime))
+                name = step.then(reached, runtime) if callable(step.then) else step.then
+        return reached
 
     async def stream(
         self, state: Mapping[str, Any], *, context: AgentContext, tracing: bool
@@ -359,20 +385,6 @@ class Flow:
             async for update in steps:
                 for node, values in update.items():
                     yield str(node), dict(values or {})
-
-    async def _run_compiled(
-        self, state: Mapping[str, Any], *, context: AgentContext, tracing: bool
-    ) -> dict[str, Any]:
-        """Run the compiled graph and return its final state.
-
-        Streaming its values and keeping the last is `ainvoke` without a second stream for
-        interrupts.
-        """
-        last: dict[str, Any] = {}
-        with langsmith_tracing(enabled=tracing):
-            async for values in self.compiled.astream(state, context=context, stream_mode="values"):
-                last = values
-        return dict(last)
 
 
 def langsmith_tracing(*, enabled: bool) -> AbstractContextManager[object]:

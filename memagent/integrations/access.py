@@ -88,6 +88,7 @@ __all__ = [
     "Update",
     "amend",
     "assign",
+    "in_order",
     "input_errors",
     "recall_block",
     "recalled_block",
@@ -173,28 +174,25 @@ class Coalescer(Generic[Op, Result]):
 
     async def _carry_out(self, groups: Sequence[_Waiting[Op, Result]]) -> None:
         for group in groups:
-            await self._carry_out_group(group)
-
-    async def _carry_out_group(self, group: _Waiting[Op, Result]) -> None:
-        live = [(ops, future) for ops, future in group if not future.done()]
-        try:
-            results = iter(await self._run([op for ops, _ in live for op in ops]))
-        except InputError as exc:
-            if len(live) == 1:
+            live = [(ops, future) for ops, future in group if not future.done()]
+            try:
+                results = iter(await self._run([op for ops, _ in live for op in ops]))
+            except InputError as exc:
+                if len(live) == 1:
+                    _fail(live, exc)
+                else:
+                    await self._carry_out([[waiting] for waiting in live])
+            except asyncio.CancelledError:
+                for _, future in live:
+                    future.cancel()
+                raise
+            except Exception as exc:
                 _fail(live, exc)
             else:
-                await self._carry_out([[waiting] for waiting in live])
-        except asyncio.CancelledError:
-            for _, future in live:
-                future.cancel()
-            raise
-        except Exception as exc:
-            _fail(live, exc)
-        else:
-            for ops, future in live:
-                own = [next(results) for _ in ops]
-                if not future.done():
-                    future.set_result(own)
+                for ops, future in live:
+                    own = [next(results) for _ in ops]
+                    if not future.done():
+                        future.set_result(own)
 
 
 def _fail(group: _Waiting[Op, Result], exc: Exception) -> None:
@@ -275,6 +273,17 @@ async def amend(
 
     if metadata:
         await assign(bank, plan, actor=actor)
+
+
+def in_order(value: Any, operator: str, bound: Any) -> bool:
+    """Compare two numbers or two texts by `gt`, `gte`, `lt` or `lte`; nothing else has an order."""
+    pair = (value, bound)
+    numbers = all(isinstance(part, int | float) and not isinstance(part, bool) for part in pair)
+    if not numbers and not all(isinstance(part, str) for part in pair):
+        return False
+    if value == bound:
+        return operator in ("gte", "lte")
+    return (value > bound) == (operator in ("gt", "gte"))
 
 
 _log = logging.getLogger(__name__)

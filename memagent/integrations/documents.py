@@ -45,19 +45,19 @@ from memagent.core.records import (
     clean_text,
     content_id,
 )
-from memagent.integrations.access import Assignment, assign
+from memagent.integrations.access import Assignment, assign, in_order
 from memagent.memory.bank import MemoryBank
 from memagent.state.fold import BankState
 
+# A read that would move an expiry by less than this writes nothing.
 _REFRESH_S = 1.0
-"""A read that would move an expiry by less than this writes nothing."""
 KIND = "document"
 """Kind of the items that hold documents."""
+# Fields that describe a `content` and are not what a document is found by.
 _BOOKKEEPING = frozenset({"content", "encoding", "kind", "created_at", "modified_at", "updated_at"})
-"""Fields that describe a `content` and are not what a document is found by."""
 Namespace = tuple[str, ...]
+# Reads what `draft_of` wrote, which has no space around it.
 _read_json = json.JSONDecoder().raw_decode
-"""Reads what `draft_of` wrote, which has no space around it."""
 _OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
 
 
@@ -307,26 +307,7 @@ def _equal(value: object, other: object) -> bool:
 def _compares(value: object, operator: str, bound: object) -> bool:
     if operator in ("$eq", "$ne"):
         return _equal(value, bound) == (operator == "$eq")
-    ours, theirs = _ordered(value), _ordered(bound)
-    if ours is None or theirs is None or ours[0] != theirs[0]:
-        return False  # a missing value, a list, a text beside a number: they have no order
-    if ours == theirs:
-        return operator in ("$gte", "$lte")
-    return (ours > theirs) == (operator in ("$gt", "$gte"))
-
-
-def _ordered(value: object) -> tuple[str, Any] | None:
-    """Return the kind and the value of a text or number; None for what has no order."""
-    if isinstance(value, str):
-        return "text", value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return "number", value
-    return None
-
-
-def below(namespace: Namespace, prefix: Sequence[str]) -> bool:
-    """Tell whether a namespace lies at or below a prefix, label by label."""
-    return namespace[: len(prefix)] == tuple(prefix)
+    return in_order(value, operator.removeprefix("$"), bound)
 
 
 def matches_path(namespace: Namespace, kind: str, path: Sequence[str]) -> bool:
@@ -370,18 +351,19 @@ class DocumentBank:
         touched: dict[str, Document] = {}
         for op in ops:
             read: list[Document] = []
-            if isinstance(op, GetOp):
-                read = self._present(state, op, now=now)
-                results.append(_as_item(read[0]) if read else None)
-            elif isinstance(op, SearchOp):
-                hits = await self._search(bank, state, op)
-                read = [document for document, _ in hits]
-                results.append([_as_search_item(document, score) for document, score in hits])
-            elif isinstance(op, ListNamespacesOp):
-                results.append(self._namespaces(bank, state, op))
-            else:
-                writes[document_id(op.namespace, op.key)] = op
-                results.append(None)
+            match op:
+                case GetOp():
+                    read = self._present(state, op, now=now)
+                    results.append(_as_item(read[0]) if read else None)
+                case SearchOp():
+                    hits = await self._search(bank, state, op)
+                    read = [document for document, _ in hits]
+                    results.append([_as_search_item(document, score) for document, score in hits])
+                case ListNamespacesOp():
+                    results.append(self._namespaces(bank, state, op))
+                case PutOp():
+                    writes[document_id(op.namespace, op.key)] = op
+                    results.append(None)
             if isinstance(op, GetOp | SearchOp) and op.refresh_ttl:
                 touched |= {document.item.id: document for document in read}
         if writes or touched:
@@ -441,7 +423,7 @@ class DocumentBank:
         found = [
             document
             for namespace, members in self._by_namespace.items()
-            if below(namespace, op.namespace_prefix)
+            if namespace[: len(op.namespace_prefix)] == tuple(op.namespace_prefix)
             for document in members
             if document.item.id not in expired
             and (not conditions or passes(document.value, conditions))

@@ -17,7 +17,7 @@ process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import wraps
 from math import isfinite
 from typing import Any, Literal
@@ -46,7 +46,7 @@ from langgraph.store.base import (
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Hit
-from memagent.core.errors import ConfigError, EmbeddingError, InputError
+from memagent.core.errors import ConfigError, EmbeddingError, InputError, boundary
 from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import MemoryItem, Record, Trust, clean_text
 from memagent.integrations import documents
@@ -100,8 +100,21 @@ class MemoryStore(BaseStore):
         trust: Trust = Trust.ASSISTANT,
     ) -> None:
         self._access = Access(agent)
-        _check_index(index, agent.embedder)
-        _check_ttl(ttl or {})
+        if index is not None and "embed" in index:
+            expected = langchain_embedder(index).id
+            if agent.embedder.id != expected:
+                raise ConfigError(
+                    f"`index` embeds with {expected}, but this memory with {agent.embedder.id}; "
+                    "one memory has one embedder:  Agent(embedder=langchain_embedder(index))"
+                )
+        expiry: TTLConfig = ttl or {}
+        if unknown := sorted(expiry.keys() - {"refresh_on_read", "omit_expired", "default_ttl"}):
+            sweep = "; call `sweep_ttl` when it suits you" if "sweep" in unknown[0] else ""
+            raise ConfigError(f"`ttl` may not hold {unknown[0]!r} here{sweep}")
+        if not expiry.get("omit_expired", True):
+            raise ConfigError(
+                "`ttl` may not say omit_expired=False: what has expired is never shown"
+            )
         self.index_config, self.ttl_config = index, ttl
         chosen = recipe_of(recipe) if recipe is not None else None
         chosen_fields = fields or (index or {}).get("fields") or ("$",)
@@ -223,48 +236,28 @@ def _checked(ops: Iterable[Op]) -> list[Op]:
     """Return the operations; raise if one of them cannot be carried out."""
     checked = list(ops)
     for op in checked:
-        if isinstance(op, GetOp):
-            _check_labels(op.namespace)
-        elif isinstance(op, ListNamespacesOp):
-            for rule in op.match_conditions or ():
-                _check_labels(rule.path)
-            _check_page(op.limit, op.offset)
-            if op.max_depth is not None and op.max_depth < 1:
-                raise InputError(f"max_depth is {op.max_depth}; ask for at least 1 label")
-        elif isinstance(op, SearchOp):
-            _check_labels(op.namespace_prefix)
-            _check_page(op.limit, op.offset)
-            documents.check_filter(op.filter or {})
-        elif isinstance(op, PutOp):  # pyright: ignore[reportUnnecessaryIsInstance]
-            _check_labels(op.namespace)
-            if op.ttl is not None and not (isfinite(op.ttl) and op.ttl > 0):
-                raise InputError(
-                    f"a ttl of {op.ttl} minutes is no time to live; give more than nothing"
-                )
-        else:
-            raise InputError(f"there is no store operation {type(op).__name__}")
+        match op:
+            case GetOp():
+                _check_labels(op.namespace)
+            case ListNamespacesOp():
+                for rule in op.match_conditions or ():
+                    _check_labels(rule.path)
+                _check_page(op.limit, op.offset)
+                if op.max_depth is not None and op.max_depth < 1:
+                    raise InputError(f"max_depth is {op.max_depth}; ask for at least 1 label")
+            case SearchOp():
+                _check_labels(op.namespace_prefix)
+                _check_page(op.limit, op.offset)
+                documents.check_filter(op.filter or {})
+            case PutOp():
+                _check_labels(op.namespace)
+                if op.ttl is not None and not (isfinite(op.ttl) and op.ttl > 0):
+                    raise InputError(
+                        f"a ttl of {op.ttl} minutes is no time to live; give more than nothing"
+                    )
+            case _:  # pyright: ignore[reportUnnecessaryComparison]
+                raise InputError(f"there is no store operation {type(op).__name__}")
     return checked
-
-
-def _check_index(index: IndexConfig | None, embedder: Embedder) -> None:
-    """Raise `ConfigError` for an index by another embedder than the memory's."""
-    if index is None or "embed" not in index:
-        return
-    expected = langchain_embedder(index).id
-    if embedder.id != expected:
-        raise ConfigError(
-            f"`index` embeds with {expected}, but this memory with {embedder.id}; one memory has "
-            "one embedder:  Agent(embedder=langchain_embedder(index))"
-        )
-
-
-def _check_ttl(ttl: TTLConfig) -> None:
-    """Raise `ConfigError` for what this store does not do."""
-    if unknown := sorted(ttl.keys() - {"refresh_on_read", "omit_expired", "default_ttl"}):
-        sweep = "; call `sweep_ttl` when it suits you" if "sweep" in unknown[0] else ""
-        raise ConfigError(f"`ttl` may not hold {unknown[0]!r} here{sweep}")
-    if not ttl.get("omit_expired", True):
-        raise ConfigError("`ttl` may not say omit_expired=False: what has expired is never shown")
 
 
 def _check_labels(labels: Sequence[object]) -> None:
@@ -296,25 +289,30 @@ def langchain_embedder(index: IndexConfig, *, id: str | None = None) -> Embedder
     model = next((getattr(embed, name, None) for name in ("model", "model_name")), None)
     kind = getattr(embed, "__qualname__", type(embed).__qualname__)
     name = id or ":".join(str(part) for part in ("langchain", kind, model, dims) if part)
-    made = _LangChainEmbedder(ensure_embeddings(embed), name, dims)
+    made = _LangChainEmbedder(ensure_embeddings(embed).aembed_documents, name, dims)
     if isinstance(embed, Embeddings):
-        made.queries = _QueryEmbedder(embed, f"{name}:query", dims)
+
+        async def queries(texts: list[str]) -> list[list[float]]:
+            return await asyncio.gather(*map(embed.aembed_query, texts))
+
+        made.queries = _LangChainEmbedder(queries, f"{name}:query", dims)
     return made
 
 
+Rows = Callable[[list[str]], Awaitable[list[list[float]]]]
+
+
 class _LangChainEmbedder:
-    def __init__(self, embeddings: Any, id: str, dim: int) -> None:
-        self._embeddings, self.id, self.dim = embeddings, id, dim
+    def __init__(self, rows: Rows, id: str, dim: int) -> None:
+        self._rows, self.id, self.dim = rows, id, dim
         self.queries: Embedder | None = None
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Return unit vectors (N, D) in the order of the texts. Raises `EmbeddingError`."""
         if not texts:
             return np.zeros((0, self.dim), dtype=np.float32)
-        try:
+        with boundary(EmbeddingError, self.id):
             vectors = np.asarray(await self._rows(list(map(clean_text, texts))), dtype=np.float32)
-        except Exception as exc:
-            raise EmbeddingError(f"{self.id} failed: {type(exc).__name__}: {exc}") from exc
         if vectors.shape != (len(texts), self.dim):
             raise EmbeddingError(
                 f"{self.id} gave vectors of shape {vectors.shape} for {len(texts)} texts; "
@@ -324,14 +322,6 @@ class _LangChainEmbedder:
         if not np.all(np.isfinite(norms)) or not np.all(norms > 0):
             raise EmbeddingError(f"{self.id} gave a vector that is zero or not finite")
         return vectors / norms
-
-    async def _rows(self, texts: list[str]) -> list[list[float]]:
-        return await self._embeddings.aembed_documents(texts)
-
-
-class _QueryEmbedder(_LangChainEmbedder):
-    async def _rows(self, texts: list[str]) -> list[list[float]]:
-        return await asyncio.gather(*map(self._embeddings.aembed_query, texts))
 
 
 _PAGE = 500
@@ -364,7 +354,10 @@ class StoreMirror:
     async def sync(self, agent: Agent | AsyncAgent) -> MirrorReport:
         """Make the documents equal to the agent's active items, in one batch of what differs."""
         items = await Access(agent).arun(lambda live: live.memory.get_all())
-        source = {item.id: _value(item) for item in items if item.kind != KIND}
+        options: Any = {"exclude": {"id", "status", "embedding_missing"}, "exclude_defaults": True}
+        source = {
+            item.id: item.model_dump(mode="json", **options) for item in items if item.kind != KIND
+        }
         copies = {document.key: document.value for document in await self._all()}
         writes = [
             PutOp(self.namespace, key, value, ["text"])
@@ -398,12 +391,6 @@ class StoreMirror:
             items += [item for item in page if item.namespace == self.namespace]
             if len(page) < _PAGE:
                 return items
-
-
-def _value(item: MemoryItem) -> dict[str, Any]:
-    return item.model_dump(
-        mode="json", exclude={"id", "status", "embedding_missing"}, exclude_defaults=True
-    )
 
 
 def _item(document: Item) -> MemoryItem:

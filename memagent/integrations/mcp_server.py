@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
 from contextlib import contextmanager
@@ -50,14 +51,20 @@ _REQUEST: ContextVar[Any] = ContextVar("memagent_mcp_request", default=None)
 
 TOOLS = (
     *("search", "ask", "list", "history", "add", "forget", "undo", "erase"),
-    *("recall", "report"),
+    *("recall", "report", "fetch"),
 )
 """Every tool, by name."""
-REVOCABLE = frozenset(TOOLS) - {"erase"}
+CONNECTOR = frozenset({"search", "fetch"})
+"""The pair that hosted connectors call, such as ChatGPT's: `search` answers in their form
+wherever `fetch` is offered.
+"""
+REVOCABLE = frozenset(TOOLS) - {"erase", "fetch"}
 """Those offered unless others are named: whatever they do can be undone."""
 _DESTRUCTIVE = frozenset({"forget", "erase"})
-READING = frozenset({"search", "ask", "list", "history"})
+READING = frozenset({"search", "ask", "list", "history", "fetch"})
 """Those that change nothing."""
+_METHODS = {"list": "list_memories"}
+_CONNECTOR_METHODS = _METHODS | {"search": "find"}
 
 
 def build_mcp_server(
@@ -66,7 +73,8 @@ def build_mcp_server(
     """Build an MCP server over one agent, or over the agent of each HTTP request.
 
     It offers `tools`, and with `read_only` only those of them that read; without
-    `forget` no undo takes a memory away. It is an
+    `forget` no undo takes a memory away. With `fetch` among them `search` answers as
+    hosted connectors expect it. It announces tools and nothing else. It is an
     `MCPServer` of version 2 of the `mcp` package, or a `FastMCP` of version 1. Raises
     `MissingExtra` without the package.
     """
@@ -74,8 +82,9 @@ def build_mcp_server(
         lambda: agent if isinstance(agent, AsyncAgent) else agent(_REQUEST.get()),
         deletes="forget" in tools,
     )
+    homes = _CONNECTOR_METHODS if "fetch" in tools else _METHODS
     offered = {
-        name: flattened(getattr(methods, "list_memories" if name == "list" else name))
+        name: flattened(getattr(methods, homes.get(name, name)))
         for name in TOOLS
         if name in tools and (name in READING or not read_only)
     }
@@ -102,7 +111,10 @@ def _build_v2(offered: Mapping[str, Tool]) -> MCPServer:
         try:
             with _tool_span(ctx.method, ctx.params, ctx.meta) as span:
                 result = await call_next(ctx)
-                if span.recording and _is_error(result):
+                # as it is sent over the wire, or a record
+                sent = hasattr(result, "get")
+                flag = result.get("isError") if sent else getattr(result, "is_error", False)
+                if span.recording and flag is True:
                     span.fail("tool_error")
                 return result
         finally:
@@ -121,6 +133,7 @@ def _build_v2(offered: Mapping[str, Tool]) -> MCPServer:
     inner.middleware[:] = [
         layer for layer in inner.middleware if not isinstance(layer, OpenTelemetryMiddleware)
     ]
+    _announce_tools_alone(inner._request_handlers)  # noqa: SLF001 (neither has this)
     for name, tool in offered.items():
         hints = ToolAnnotations(
             read_only_hint=name in READING,
@@ -129,6 +142,14 @@ def _build_v2(offered: Mapping[str, Tool]) -> MCPServer:
         )
         server.add_tool(_with_tool_errors(tool, ToolError), name=name, annotations=hints)
     return server
+
+
+def _announce_tools_alone(handlers: dict[Any, Any]) -> None:
+    """Take out the vendor's handlers of prompts and resources, of which there are none."""
+    for request in list(handlers):
+        name = str(getattr(request, "__name__", request)).lower()
+        if "prompt" in name or "resource" in name:
+            del handlers[request]
 
 
 def _build_v1(offered: Mapping[str, Tool]) -> Any:
@@ -140,6 +161,7 @@ def _build_v1(offered: Mapping[str, Tool]) -> Any:
     server = vendor.FastMCP("memagent", instructions=_INSTRUCTIONS, log_level="ERROR")
     inner = server._mcp_server  # noqa: SLF001 (the vendor has no door)
     inner.version = version("memagent")
+    _announce_tools_alone(inner.request_handlers)
 
     def with_request(name: str, tool: Tool) -> Tool:
         @wraps(tool)
@@ -205,13 +227,6 @@ def _tool_span(
         }
     )
     return span
-
-
-def _is_error(result: Any) -> bool:
-    """Tell whether a tool reported a failure, as a record or as sent over the wire."""
-    if isinstance(result, dict):
-        return cast("dict[str, object]", result).get("isError") is True
-    return getattr(result, "is_error", False) is True
 
 
 @contextmanager
@@ -300,14 +315,12 @@ def bound_socket(address: str) -> socket.socket:
             "so it listens on 127.0.0.1 only; put a proxy that authenticates in front of it"
         )
     family = socket.AF_INET6 if host == "::1" else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    place = ("127.0.0.1" if host == "localhost" else host, int(port))
     try:
-        listening.bind(("127.0.0.1" if host == "localhost" else host, int(port)))
+        return socket.create_server(place, family=family)
     except OSError as exc:
-        listening.close()
-        raise ConfigError(f"{address} cannot be listened on: {exc.strerror}") from exc
-    return listening
+        why = os.strerror(exc.errno or 0)
+        raise ConfigError(f"{address} cannot be listened on: {why}") from exc
 
 
 async def serve_http(

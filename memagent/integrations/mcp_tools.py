@@ -16,13 +16,14 @@ import json
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 from pydantic import AfterValidator, Field
 
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
 from memagent.client.wire import TrialOutcome
-from memagent.core.answers import Question, SearchEvidence
+from memagent.core.answers import Hit, Question, SearchEvidence
 from memagent.core.errors import ConfigError, InputError, MemoryNotFound
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
@@ -31,6 +32,7 @@ from memagent.integrations.access import Access
 from memagent.memory.care.undo import adds_items
 from memagent.memory.incoming import as_question
 from memagent.memory.options import MAX_TEXT_CHARS
+from memagent.pages.document import title_of
 from memagent.tracing import operation_span, records_content, result_figures
 
 ShortText = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
@@ -73,6 +75,28 @@ class SearchHits(Record, title="Found"):
     memories: tuple[Remembered, ...]
     evidence: SearchEvidence = SearchEvidence()
     """Whether the memories answer the query: strong, weak or none."""
+
+
+class Title(Record):
+    """A memory in the list of a hosted connector; `fetch` reads it by its id."""
+
+    id: Text
+    title: Shown
+    url: Text
+    """Names the memory in a citation; it leads nowhere outside of memagent."""
+
+
+class Titles(Record):
+    """The titles that a connector's search found, best first."""
+
+    results: tuple[Title, ...]
+
+
+class Fetched(Title):
+    """A memory in full, with the words that it rests on."""
+
+    text: Shown
+    metadata: dict[str, Shown]
 
 
 class Page(Record):
@@ -176,9 +200,29 @@ class MemoryTools:
         hits = await self._agent().memory.search(
             query, k=k, max_tokens=max_tokens, abstain_below=abstain_below, min_trust=min_trust
         )
-        found = ((hit.item, hit.score) for hit in hits)
-        memories = (_remembered(item, score=score) for item, score in found if item is not None)
-        return SearchHits(memories=tuple(memories), evidence=hits.evidence)
+        return SearchHits(memories=_remembered_hits(hits), evidence=hits.evidence)
+
+    async def find(self, query: ShortText) -> Titles:
+        """The titles of the memories that fit a text best; `fetch` reads one of them in full."""  # noqa: D401 (the description that clients read)
+        hits = await self._agent().memory.search(query)
+        found = (hit.item for hit in hits if hit.item is not None)
+        return Titles(results=tuple(Title(**_title(item)) for item in found))
+
+    async def fetch(
+        self, id: Annotated[str, Field(min_length=1, max_length=256, description="Of a result.")]
+    ) -> Fetched:
+        """One memory in full, with the words that it rests on."""
+        bank = self._agent().bank
+        item = await self._agent().memory.get(id)
+        turns = (bank.turn_with_session(turn_id) for turn_id in item.source_turn_ids)
+        said = [f"{pair[0].speaker}: {pair[0].said}" for pair in turns if pair is not None]
+        known = {"kind": item.kind, "speaker": item.speaker, "trust": item.trust.value}
+        known["said_at"] = item.said_at.isoformat() if item.said_at is not None else None
+        return Fetched(
+            **_title(item),
+            text="\n".join([item.text, *said]),
+            metadata={name: value for name, value in known.items() if value is not None},
+        )
 
     async def ask(self, question: ShortText, min_trust: LeastTrust = None) -> Answered:
         """Answer a question from memory, with citations; abstains when nothing fits."""
@@ -275,9 +319,7 @@ class MemoryTools:
     ) -> TrialBegun:
         """Recall memories for a task and start a trial; call `report` when the task is over."""
         recalled = await self._agent().recall(task, k=k, trust=Trust.ASSISTANT)
-        found = ((hit.item, hit.score) for hit in recalled.hits)
-        memories = (_remembered(item, score=score) for item, score in found if item is not None)
-        return TrialBegun(trial_id=recalled.id, memories=tuple(memories))
+        return TrialBegun(trial_id=recalled.id, memories=_remembered_hits(recalled.hits))
 
     async def report(self, trial_id: TrialId, outcome: TrialOutcome) -> TrialReported:
         """Report what came of a trial: a reward of 1 for done, of 0 or below for failed.
@@ -294,9 +336,19 @@ class MemoryTools:
         )
 
 
+def _title(item: MemoryItem) -> dict[str, str]:
+    url = f"memagent://memories/{quote(item.id, safe='')}"
+    return {"id": item.id, "title": title_of(item.text), "url": url}
+
+
 def _remembered(item: MemoryItem, *, score: float | None = None) -> Remembered:
     fields = {name: getattr(item, name) for name in Remembered.model_fields if name != "score"}
     return Remembered(**fields, score=score)
+
+
+def _remembered_hits(hits: Sequence[Hit]) -> tuple[Remembered, ...]:
+    pairs = ((hit.item, hit.score) for hit in hits)
+    return tuple(_remembered(item, score=score) for item, score in pairs if item is not None)
 
 
 def _read_cursor(cursor: str) -> str:
@@ -328,14 +380,13 @@ def memory_functions(
 
 
 def _function(access: Access, name: str) -> Function:
-    def bound(live: AsyncAgent) -> Function:
-        return getattr(MemoryTools(lambda: live), name)
-
     verb = getattr(MemoryTools, name)
 
     @wraps(verb)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        return await access.arun(lambda live: bound(live)(*args, **kwargs))
+        return await access.arun(
+            lambda live: getattr(MemoryTools(lambda: live), name)(*args, **kwargs)
+        )
 
     signature = inspect.signature(verb, eval_str=True)
     hints = [part for key, part in signature.parameters.items() if key != "self"]

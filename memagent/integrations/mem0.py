@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
-from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 from memagent.build import open_store
@@ -24,15 +23,21 @@ from memagent.core.ops import Delete, OpBatch
 from memagent.core.recipes import recipe_of
 from memagent.core.records import SourceRef
 from memagent.designs.base import MemoryDesign
-from memagent.integrations import mem0_calls as calls, mem0_records as records
+from memagent.integrations import mem0_calls as calls
 from memagent.integrations.access import amend
-from memagent.integrations.mem0_calls import UNSET, Config, Messages, OwnersAgents
-from memagent.integrations.mem0_records import envelope, owner_of
-from memagent.loop_thread import LoopThread
+from memagent.integrations.mem0_calls import (
+    UNSET,
+    Config,
+    Messages,
+    OwnersAgents,
+    envelope,
+    owner_of,
+)
 from memagent.memory.incoming import as_session
 from memagent.protocols import ChatModel, Embedder
+from memagent.sync.live_agent import LoopThread
+from memagent.sync.verbs import blocking
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -94,8 +99,8 @@ class AsyncMemory:
             raise InputError("memory_type and prompt are not supported; choose a design instead")
         utterances = calls.messages_of(messages)
         agent = self._agents.of_scope(owner.scope)
-        at = records.moment_of(timestamp) or agent.clock()
-        note = calls.Note(owner, metadata, records.expiration_of(expiration_date))
+        at = calls.moment_of(timestamp) or agent.clock()
+        note = calls.Note(owner, metadata, calls.expiration_of(expiration_date))
         if not infer:
             return {"results": await calls.add_raw(agent.bank, utterances, note, at=at)}
         if not utterances:
@@ -104,7 +109,7 @@ class AsyncMemory:
         session = as_session(utterances, at=at, session_id=f"ses_{uuid4().hex}", now=at)
         before = (await agent.bank.sync()).items
         report = await agent.remember(session, on_error="keep")
-        end = records.end_of(note.last_day)
+        end = calls.end_of(note.last_day)
         await amend(agent.bank, report, note.reserved(), actor=calls.AMENDED, expires_at=end)
         if report.failed_chunks:
             raise ModelError(
@@ -269,36 +274,21 @@ class AsyncMemory:
         self.close()
 
 
-def _blocking(
-    verb: Callable[Concatenate[AsyncMemory, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Memory, P], T]:
-    """Make a method that waits for the asynchronous one, with its parameters and docstring."""
-
-    @wraps(verb)
-    def wait(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
-        def make(memory: AsyncMemory) -> Coroutine[Any, Any, T]:
-            return verb(memory, *args, **kwargs)
-
-        return self._run(make)
-
-    return wait
-
-
 class Memory:
     """mem0's `Memory`: `AsyncMemory` for synchronous code.
 
     Arguments, results and errors are the same. Close it, or use it in a `with`.
     """
 
-    add = _blocking(AsyncMemory.add)
-    search = _blocking(AsyncMemory.search)
-    get_all = _blocking(AsyncMemory.get_all)
-    get = _blocking(AsyncMemory.get)
-    update = _blocking(AsyncMemory.update)
-    delete = _blocking(AsyncMemory.delete)
-    delete_all = _blocking(AsyncMemory.delete_all)
-    history = _blocking(AsyncMemory.history)
-    reset = _blocking(AsyncMemory.reset)
+    add = blocking(AsyncMemory.add)
+    search = blocking(AsyncMemory.search)
+    get_all = blocking(AsyncMemory.get_all)
+    get = blocking(AsyncMemory.get)
+    update = blocking(AsyncMemory.update)
+    delete = blocking(AsyncMemory.delete)
+    delete_all = blocking(AsyncMemory.delete_all)
+    history = blocking(AsyncMemory.history)
+    reset = blocking(AsyncMemory.reset)
 
     def __init__(
         self,

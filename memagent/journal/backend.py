@@ -16,12 +16,19 @@ migrates the tables. Importing it took a quarter of the processor time of a comm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple, Protocol
+import os
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import cached_property, partial
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from memagent.core.errors import InputError, StoreCorrupt, StoreError
-from memagent.journal.rows import ERASED, NAMELESS, REDACTED, ScopeKey
+from memagent.journal.proof.tips import Noted, Seal, TipBook, ends_of
+from memagent.journal.rows import ERASED, NAMELESS, REDACTED, ReadConnection, ScopeKey, Tip
 
 SCRUB_KEY: Final = "scrub"
 """Key of the `meta` row that says that an erasure has still to be made good on disk."""
@@ -53,6 +60,8 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 """Columns of the tables that many rows are written to at once, with PostgreSQL's types."""
+_SCOPES_AT_ONCE: Final = 500
+_PRUNED_AT_ONCE: Final = 1_000
 _MOVED: Final = {
     "user_id": "text",
     "agent_id": "text",
@@ -84,10 +93,6 @@ SELECT_LAST_ERASURE: Final = (
     f"SELECT coalesce(max(journal.seq), 0) FROM {_LOG} "
     f"WHERE scopes.digest = ? AND journal.kind = '{ERASED}'"
 )
-SELECT_REDACTIONS: Final = (
-    f"SELECT payloads.body, payloads.salt, journal.payload_digest FROM {_LOG} JOIN {_WORDS} "
-    f"WHERE scopes.digest = ? AND journal.kind = '{REDACTED}' ORDER BY journal.seq"
-)
 SELECT_LAST_FORGETTING: Final = (
     f"SELECT coalesce(max(journal.seq), 0) FROM {_LOG} "
     f"WHERE scopes.digest = ? AND journal.kind IN ('{ERASED}', '{REDACTED}')"
@@ -101,15 +106,11 @@ SELECT_RESPONSE: Final = (
     "JOIN scopes ON scopes.id = idempotency.scope_id "
     "WHERE scopes.digest = ? AND idempotency.key = ?"
 )
+SELECT_VECTORS: Final = (
+    "SELECT digest, dim, vector, crc FROM embeddings WHERE embedder = ? AND digest IN ({marks})"
+)
+"""With a mark for each digest."""
 SELECT_META: Final = "SELECT value FROM meta WHERE key = ?"
-
-
-def select_vectors(count: int) -> str:
-    """Make the statement that reads vectors; takes an embedder and `count` digests."""
-    return (
-        "SELECT digest, dim, vector, crc FROM embeddings "
-        f"WHERE embedder = ? AND digest IN ({', '.join('?' * count)})"
-    )
 
 
 # -- writing ---------------------------------------------------------------------------
@@ -148,6 +149,14 @@ class Statements:
             "UPDATE payloads SET salt = ?, body = ? WHERE scope_id = ? AND seq = ?"
         )
         self.drop_responses = self._text("DELETE FROM idempotency WHERE scope_id = ?")
+        self.drop_response = self._text(
+            "DELETE FROM idempotency "
+            "WHERE scope_id = (SELECT id FROM scopes WHERE digest = ?) AND key = ?"
+        )
+        self.prune = self._text(
+            "DELETE FROM idempotency WHERE (scope_id, key) IN (SELECT scope_id, key "
+            f"FROM idempotency WHERE created_us < ? LIMIT {_PRUNED_AT_ONCE})"
+        )
         self.drop_vectors = "TRUNCATE embeddings" if arrays else "DELETE FROM embeddings"
         self.put_meta = self._text(
             "INSERT INTO meta (key, value) VALUES (?, ?) "
@@ -199,11 +208,11 @@ ADVICE: Final = (
     "tells what is wrong"
 )
 
-COUNT_RESPONSES: Final = "SELECT created_us / 1000000, count(*) FROM idempotency GROUP BY 1"
-"""First responses by the second in which they were written."""
+# First responses by the second in which they were written.
+_COUNT_RESPONSES: Final = "SELECT created_us / 1000000, count(*) FROM idempotency GROUP BY 1"
 
 
-def oldest_kept(counts: Mapping[int, int], *, before_us: int, most: int) -> int:
+def _oldest_kept(counts: Mapping[int, int], *, before_us: int, most: int) -> int:
     """Return the moment before which responses go, so that at most `most` are left."""
     left = most
     for second in sorted(counts, reverse=True):
@@ -213,80 +222,10 @@ def oldest_kept(counts: Mapping[int, int], *, before_us: int, most: int) -> int:
     return before_us
 
 
-class Tip(NamedTuple):
-    """The end of a scope's log."""
-
-    scope_id: int
-    head: int
-    chain: bytes
-    recorded_us: int
-
-
-class DriverCursor(Protocol):
-    """The part of a driver's cursor that the writer needs."""
-
-    @property
-    def rowcount(self) -> int:
-        """Rows that the last statement changed."""
-        ...
-
-    def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
-        """Run one statement; gives the cursor."""
-        ...
-
-    def executemany(self, statement: Any, rows: Any, /) -> Any:
-        """Run one statement once a row."""
-        ...
-
-    def fetchone(self) -> Any:
-        """Return the next row, None when there is none."""
-        ...
-
-    def close(self) -> None:
-        """Give up the cursor."""
-        ...
-
-
-class DriverConnection(Protocol):
-    """The part of a driver's connection that the writer needs.
-
-    It begins and ends transactions by statements.
-    """
-
-    def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
-        """Run one statement; gives a cursor."""
-        ...
-
-    def cursor(self) -> Any:
-        """Make a new `DriverCursor`."""
-        ...
-
-    def close(self) -> None:
-        """End the connection."""
-        ...
-
-
-class Heads(Protocol):
-    """Answers for the last committed sequence of scopes. Thread-safe."""
-
-    def head(self, scope: ScopeKey) -> int:
-        """Return the sequence of the scope's last row, 0 when it has none.
-
-        Raises what the driver raises.
-        """
-        ...
-
-    def close(self) -> None:
-        """Give up its connection, if it has one."""
-        ...
-
-
-class ReadConnection(Protocol):
-    """A connection that only reads."""
-
-    def execute(self, statement: str, parameters: Sequence[Any] = ..., /) -> Any:
-        """Run a statement with `?` for each parameter; gives a `DriverCursor`."""
-        ...
+DriverConnection: TypeAlias = Any
+"""A connection of `sqlite3` or psycopg; it begins and ends transactions by statements."""
+DriverCursor: TypeAlias = Any
+"""A cursor of such a connection."""
 
 
 class Readers(Protocol):
@@ -296,8 +235,11 @@ class Readers(Protocol):
         """Lend a connection that reads the scopes with these digests, or `WHOLE_STORE`."""
         ...
 
-    def heads(self) -> Heads:
-        """Make the object that answers for the ends of logs."""
+    def head(self, scope: ScopeKey) -> int:
+        """Return the sequence of a scope's last committed row, 0 when it has none.
+
+        Raises what the driver raises.
+        """
         ...
 
     def close(self) -> None:
@@ -305,70 +247,72 @@ class Readers(Protocol):
         ...
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """One database that holds a journal.
 
-    Hashable: equal backends share one writer within a process.
+    Hashable: equal backends share one writer within a process. `connect` and what takes
+    a connection or a cursor is called from one thread; the rest from any.
     """
 
+    shared: bool
+    """Whether other processes write to it too, over a connection that may be lost."""
+    sql: Statements
+    """Text of the writer's statements."""
+    page_rows: int
+    """Most rows that are read at once."""
+    begin_schema: str
+    """The statement that begins a transaction which excludes other makers of the schema."""
+    table_names: str
+    """The statement that reads the names of all tables."""
+    seal: Seal
+    """The file on this machine that notes the ends of logs, and the key that signs them."""
+
     @property
+    @abstractmethod
     def name(self) -> str:
         """The place, for messages; never with a password."""
-        ...
 
     @property
-    def shared(self) -> bool:
-        """Whether other processes write to it too, over a connection that may be lost."""
-        ...
+    @abstractmethod
+    def faults(self) -> tuple[type[Exception], ...]:
+        """The errors that its driver raises, and lending a connection."""
 
-    @property
-    def sql(self) -> Statements:
-        """Text of the writer's statements."""
-        ...
+    @cached_property
+    def book(self) -> TipBook | None:
+        """The ends of logs as this machine noted them last; None where none are noted."""
+        tips, key = self.seal
+        return TipBook(tips, key, shared=self.shared) if tips is not None else None
 
-    @property
-    def page_rows(self) -> int:
-        """Most rows that are read at once."""
-        ...
-
-    @property
-    def driver_error(self) -> type[Exception]:
-        """The base of what its driver raises."""
-        ...
-
-    @property
-    def read_errors(self) -> tuple[type[Exception], ...]:
-        """The errors that a lent connection raises, and lending one."""
-        ...
-
-    @property
-    def table_names(self) -> str:
-        """The statement that reads the names of all tables."""
-        ...
-
+    @abstractmethod
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
         """Translate an error for the caller, with the place and what to do."""
-        ...
 
+    @abstractmethod
     def worth_another_try(self, exc: Exception) -> bool:
         """Tell whether the same transaction may succeed when it is begun again at once."""
-        ...
 
-    # ---- writing, all from one thread
+    @abstractmethod
+    def readers(self) -> Readers:
+        """Open what a journal reads with; nothing is connected yet."""
 
-    def schema_connection(self) -> DriverConnection:
-        """Open a connection to look at the schema with, before anything is made."""
-        ...
+    # ---- writing
 
-    @property
-    def begin_schema(self) -> str:
-        """The statement that begins a transaction which excludes other makers of the schema."""
-        ...
+    def take_lock(self) -> Callable[[], None]:
+        """Keep other processes from writing, where the database cannot; make the place ready.
 
+        Returns what gives the lock back.
+        """
+        return lambda: None
+
+    @abstractmethod
     def connect(self) -> DriverConnection:
         """Open a connection whose commits are durable."""
-        ...
 
+    def plain_connection(self) -> DriverConnection:
+        """Open a connection that may write, and has changed nothing of the database yet."""
+        return self.connect()
+
+    @abstractmethod
     def begin(
         self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
     ) -> Mapping[ScopeKey, Tip]:
@@ -376,79 +320,173 @@ class Backend(Protocol):
 
         Returns their ends, as far as they are known now.
         """
-        ...
 
+    @abstractmethod
+    def begin_about(self, seen: Sequence[str]) -> str:
+        """Make the statement that begins a short transaction about scopes with these digests."""
+
+    @abstractmethod
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
     ) -> int:
         """Run a statement of `sql` for many rows; how many rows it changed."""
-        ...
 
-    def last_erasure(self, cursor: DriverCursor) -> str:
+    def last_erasure(self, cursor: DriverCursor) -> str:  # noqa: ARG002  # for others to use
         """Return the mark of the last erasure; "" where other processes cannot erase.
 
         No other erasure can happen before this transaction ends.
         """
-        ...
+        return ""
 
-    def forget_copies(self, cursor: DriverCursor, digest: str) -> None:
-        """Delete what is kept of a scope beside its log, in the transaction that erases it."""
-        ...
+    def forget_copies(self, cursor: DriverCursor, digest: str) -> None:  # noqa: B027
+        """Delete what the database has of a scope beside its log, in an erasure's transaction."""
 
+    @abstractmethod
     def in_transaction(self, connection: DriverConnection) -> bool:
         """Tell whether a transaction has to be rolled back."""
-        ...
 
-    def checkpoint(self, connection: DriverConnection, *, whole: bool) -> bool:
+    def checkpoint(self, connection: DriverConnection, *, whole: bool) -> bool:  # noqa: ARG002
         """Move the write-ahead log along where that is the writer's task.
 
         Returns whether nothing is left of it.
         """
-        ...
+        return True
 
+    @abstractmethod
     def scrub(self, connection: DriverConnection) -> bool:
         """Take deleted rows out of the files, as far as the database allows.
 
         Returns whether that was done.
         """
-        ...
+
+    # ---- the noted ends of logs
+
+    def ends(self, connection: DriverConnection) -> list[Noted]:
+        """Return where all logs end now."""
+        return ends_of(connection)
 
     def opened(self, connection: DriverConnection) -> None:
-        """Compare the ends of logs with what was noted of them, where that is kept.
+        """Open the file of the ends; begin it with those of now where there is none.
 
         Raises `StoreCorrupt` when acknowledged rows are missing, and `ConfigError`.
         """
-        ...
+        if self.book is not None:
+            self.book.open(() if self.book.path.exists() else self.ends(connection))
 
-    def committed(self, tips: Mapping[ScopeKey, Tip]) -> None:
-        """Note the ends of logs that a transaction has moved, where that is kept."""
-        ...
+    # ---- faults
 
-    def closed(self) -> None:
-        """Release what `opened` took."""
-        ...
+    @contextmanager
+    def translating(self, doing: str) -> Generator[None]:
+        """Translate what the driver and the lending of connections raise meanwhile."""
+        try:
+            yield
+        except UnicodeDecodeError as exc:  # a name or a message of a damaged file
+            raise corrupt(self.name, "it holds bytes that are no text") from exc
+        except self.faults as exc:
+            raise self.error(exc, doing) from exc
 
-    def prune_responses(self, before_us: int, most: int) -> int:
-        """Delete first responses older than a moment, and the oldest beyond the newest `most`.
 
-        Return their number.
-        Uses a connection of its own and short transactions; may be called from any
-        thread.
-        """
-        ...
+# -- short transactions, each on a connection of its own, from any thread --------------
 
-    def drop_response(self, digest: str, key: str) -> bool:
-        """Delete one response of the scope with a digest; return whether it was there.
 
-        Uses a connection of its own; may be called from any thread.
-        """
-        ...
+def put_meta(backend: Backend, key: str, value: str) -> None:
+    """Write a property of the store. Raises `StoreError`s."""
+    with backend.translating("writing to"), closing(backend.plain_connection()) as connection:
+        _run_about(backend, connection, [VECTORS_ONLY], backend.sql.put_meta, (key, value))
 
-    # ---- reading, from any thread
 
-    def readers(self) -> Readers:
-        """Open what a journal reads with; nothing is connected yet."""
-        ...
+def drop_response(backend: Backend, digest: str, key: str) -> bool:
+    """Delete one response of the scope with a digest; return whether it was there.
+
+    Raises `StoreError`s.
+    """
+    doing, dropped = "deleting responses in", backend.sql.drop_response
+    with backend.translating(doing), closing(backend.plain_connection()) as connection:
+        return _run_about(backend, connection, [digest], dropped, (digest, key)).rowcount > 0
+
+
+def prune_responses(backend: Backend, before_us: int, most: int) -> int:
+    """Delete first responses older than a moment, and the oldest beyond the newest `most`.
+
+    Return their number. Where a transaction sees only the scopes that it names, some
+    hundred are named at a time; and rows go by the thousand, so that the writer never
+    waits long. Raises `StoreError`s.
+    """
+    doing, pruned = "deleting responses in", backend.sql.prune
+    with backend.translating(doing), closing(backend.plain_connection()) as connection:
+        run = partial(_run_about, backend, connection)
+        parts: list[list[str]] = [[]]
+        if backend.shared:
+            names = run([WHOLE_STORE], "SELECT digest FROM scopes").fetchall()
+            every = [digest for (digest,) in names]
+            starts = range(0, len(every), _SCOPES_AT_ONCE)
+            parts = [every[start : start + _SCOPES_AT_ONCE] for start in starts]
+        counts = Counter[int]()
+        for part in parts:
+            counts.update(dict(run(part, _COUNT_RESPONSES).fetchall()))
+        limit_us, total = _oldest_kept(counts, before_us=before_us, most=most), 0
+        for part in parts:
+            gone = _PRUNED_AT_ONCE
+            while gone == _PRUNED_AT_ONCE:
+                gone = run(part, pruned, (limit_us,)).rowcount
+                total += gone
+    return total
+
+
+def _run_about(
+    backend: Backend,
+    connection: DriverConnection,
+    seen: Sequence[str],
+    statement: str,
+    values: Sequence[Any] = (),
+) -> DriverCursor:
+    connection.execute(backend.begin_about(seen))
+    cursor = connection.execute(statement, values)
+    connection.execute("COMMIT")
+    return cursor
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class OpenParts(Generic[K, V]):
+    """The parts open in this process by key, each for as long as somebody uses it.
+
+    A child made by `fork` inherits none of them. It keeps their connections untouched:
+    using or closing one across a fork corrupts a SQLite database, and ends a session of
+    the parent's elsewhere. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._inherited: list[dict[K, tuple[V, int]]] = []
+        self._reset()
+        if sys.platform != "win32":
+            os.register_at_fork(after_in_child=self._leave)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[K, tuple[V, int]] = {}
+
+    def _leave(self) -> None:
+        self._inherited.append(self._open)
+        self._reset()
+
+    def acquire(self, key: K, make: Callable[[], V]) -> V:
+        """Return the open part of a key, made if need be. Give it back with `release`."""
+        with self._lock:
+            part, users = self._open[key] if key in self._open else (make(), 0)
+            self._open[key] = (part, users + 1)
+        return part
+
+    def release(self, key: K, close: Callable[[V], object]) -> None:
+        """Give a part back; the last one to do so closes it."""
+        with self._lock:
+            part, users = self._open.pop(key)
+            if users > 1:
+                self._open[key] = (part, users - 1)
+            else:
+                close(part)
 
 
 def corrupt(place: object, what: str) -> StoreCorrupt:

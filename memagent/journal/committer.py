@@ -7,15 +7,22 @@ mark in the database survives a crash in between, and the next open scrubs. The 
 a connection that is lost during a commit leaves it open whether the commit happened. The
 committer connects again and looks, so a caller gets a failure only where nothing was
 written, or where nobody can tell (`StoreUnavailable` that says so).
+
+In one transaction appends are decided in turn, then one statement writes all rows of a
+table. An append is decided against its scope's tip as the appends before it left it. A
+refusal (conflict, used key) touches nothing, so it never fails its batch mates; an error
+of the database fails the transaction as a whole.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
 from memagent.core import crash_points
 from memagent.core.errors import (
@@ -31,10 +38,199 @@ from memagent.journal.backend import (
     Backend,
     DriverConnection,
     DriverCursor,
-    Tip,
 )
-from memagent.journal.rows import ScopeKey, vector_crc
-from memagent.journal.transaction import Appended, AppendRequest, StaleTips, Transaction
+from memagent.journal.rows import (
+    ERASED,
+    IdempotencyKeyUsed,
+    PreparedEntry,
+    ScopeKey,
+    StoredResponse,
+    Tip,
+    conflict,
+    first_chain,
+    nameless,
+    next_chain,
+    scope_digest,
+    vector_crc,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequest:
+    """Entries to append together, or not at all, after sequence `expect`."""
+
+    scope: ScopeKey
+    entries: tuple[PreparedEntry, ...]
+    expect: int
+    response: StoredResponse | None = None
+    """Kept under its idempotency key in the same transaction."""
+    rewrites: Mapping[int, PreparedEntry] = field(default_factory=dict[int, PreparedEntry])
+    """New payloads of earlier rows, by sequence."""
+
+    erases: bool = field(init=False)
+    """Whether it erases words that were written before."""
+    size_bytes: int = field(init=False)
+    """Length of the payloads."""
+
+    def __post_init__(self) -> None:
+        erases = bool(self.rewrites) or ERASED in [entry.kind for entry in self.entries]
+        object.__setattr__(self, "erases", erases)
+        object.__setattr__(self, "size_bytes", sum([len(entry.body) for entry in self.entries]))
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The place and the dates of entries that were written, from `first_seq` on."""
+
+    first_seq: int
+    recorded_us: tuple[int, ...]
+
+
+class StaleTips(Exception):
+    """A remembered tip is not what the database holds: something else wrote to it.
+
+    Forget the tips and begin again.
+    """
+
+
+class Transaction:
+    """Appends gathered inside a running transaction of `cursor`.
+
+    `tips` are the scopes' ends known so far and are only read.
+    """
+
+    def __init__(
+        self, cursor: DriverCursor, backend: Backend, tips: Mapping[ScopeKey, Tip]
+    ) -> None:
+        self._cursor = cursor
+        self._backend = backend
+        self._sql = backend.sql
+        self._known = tips
+        # Heads as the database has them, of the scopes in `tips`.
+        self._written: dict[ScopeKey, int] = {}
+        self._headers: list[tuple[Any, ...]] = []
+        self._payloads: list[tuple[Any, ...]] = []
+        self._responses: dict[tuple[int, str], tuple[StoredResponse, int]] = {}
+        # Ends of the scopes appended to, valid once the transaction has committed.
+        self.tips: dict[ScopeKey, Tip] = {}
+        # Scopes that hold nothing after an erasure; their names go too.
+        self._emptied: set[ScopeKey] = set()
+        # The mark of the last erasure, "" when nothing was erased.
+        self.erased = ""
+
+    def outcome_of(self, request: AppendRequest) -> Appended | StoreError:
+        """Take an append in, or return why it is refused: then nothing has changed.
+
+        A refusal is a `VersionConflict` or an `IdempotencyKeyUsed`.
+        """
+        tip = self._tip(request.scope)
+        if tip.head != request.expect:
+            return conflict(request.scope, expected=request.expect, actual=tip.head)
+        if request.response is not None:
+            used = self._response_of(tip.scope_id, request.response.key)
+            if used is not None:
+                return IdempotencyKeyUsed(used)
+        if tip.scope_id == 0:
+            row = (scope_digest(request.scope), *request.scope, *tip[1:])
+            (scope_id,) = self._cursor.execute(self._sql.new_scope, row).fetchone()
+            tip = tip._replace(scope_id=scope_id)
+        first_seq = tip.head + 1
+        last_erasure = self._erase(request, tip)
+        self._written.setdefault(request.scope, tip.head)
+        recorded: list[int] = []
+        for seq, entry in enumerate(request.entries, first_seq):
+            recorded_us = max(
+                entry.recorded_us, tip.recorded_us
+            )  # time never runs backwards within a log
+            chain = next_chain(
+                tip.chain, seq=seq, kind=entry.kind, recorded_us=recorded_us, digest=entry.digest
+            )
+            tip = Tip(tip.scope_id, seq, chain, recorded_us)
+            recorded.append(recorded_us)
+            self._headers.append((tip.scope_id, seq, entry.kind, recorded_us, entry.digest, chain))
+            (self._emptied.add if entry.kind == ERASED else self._emptied.discard)(request.scope)
+            if seq >= last_erasure:
+                self._payloads.append((tip.scope_id, seq, entry.salt, entry.body))
+        self.tips[request.scope] = tip
+        if request.response is not None:
+            self._responses[tip.scope_id, request.response.key] = (
+                request.response,
+                tip.recorded_us,
+            )
+        return Appended(first_seq, tuple(recorded))
+
+    def _tip(self, scope: ScopeKey) -> Tip:
+        """Return the scope's end; scope id 0 when the scope has no row yet."""
+        tip = self.tips.get(scope) or self._known.get(scope)
+        if tip is None:
+            digest = scope_digest(scope)
+            row = self._cursor.execute(self._sql.tip, (digest,)).fetchone()
+            tip = Tip(*row) if row else Tip(0, 0, first_chain(digest), 0)
+        return tip
+
+    def _response_of(self, scope_id: int, key: str) -> StoredResponse | None:
+        staged = self._responses.get((scope_id, key))
+        if staged is not None:
+            return staged[0]
+        row = self._cursor.execute(self._sql.response, (scope_id, key)).fetchone()
+        return None if row is None else StoredResponse(key, *row)
+
+    def _erase(self, request: AppendRequest, tip: Tip) -> int:
+        """Delete what the request's last `Erased` entry erases, and rewrite what it redacts.
+
+        Returns that entry's sequence, 0 when there is none.
+        """
+        if not request.erases:
+            return 0
+        numbered = enumerate(request.entries, tip.head + 1)
+        last = max([seq for seq, entry in numbered if entry.kind == ERASED], default=0)
+        self.flush()
+        if last:
+            self._cursor.execute(self._sql.drop_payloads, (tip.scope_id,))
+        for seq, entry in request.rewrites.items():
+            row = (entry.salt, entry.body, tip.scope_id, seq)
+            self._cursor.execute(self._sql.rewrite_payload, row)
+        self._cursor.execute(self._sql.drop_responses, (tip.scope_id,))
+        self._cursor.execute(self._sql.drop_vectors)
+        self._backend.forget_copies(self._cursor, scope_digest(request.scope))
+        self.erased = os.urandom(8).hex()
+        for key in (SCRUB_KEY, ERASURE_KEY):
+            self._cursor.execute(self._sql.put_meta, (key, self.erased))
+        crash_points.reach("erase.deleted")
+        return last
+
+    def flush(self) -> None:
+        """Write what has been staged.
+
+        Raises `StaleTips` when a scope's end was not what was believed.
+        """
+        if not self._headers:
+            return
+        sql = self._sql
+        self._run(sql.header, self._headers)
+        crash_points.reach("headers.written")
+        self._run(sql.payload, self._payloads)
+        crash_points.reach("payloads.written")
+        moves: list[tuple[Any, ...]] = []
+        for scope, before in self._written.items():
+            tip, names = self.tips[scope], nameless(scope) if scope in self._emptied else scope
+            moves.append((*names, tip.head, tip.chain, tip.recorded_us, tip.scope_id, before))
+        if self._run(sql.move_head, moves) != len(moves):
+            raise StaleTips
+        if self._responses:
+            self._run(
+                sql.new_response,
+                [
+                    (scope_id, key, response.body_digest, response.response_json, created_us)
+                    for (scope_id, key), (response, created_us) in self._responses.items()
+                ],
+            )
+        crash_points.reach("heads.written")
+        self._headers, self._payloads, self._responses, self._written = [], [], {}, {}
+
+    def _run(self, statement: str, rows: list[tuple[Any, ...]]) -> int:
+        return self._backend.write_rows(self._cursor, statement, rows)
+
 
 Outcome: TypeAlias = Appended | StoreError | InputError
 VectorKey: TypeAlias = tuple[str, str]
@@ -49,59 +245,37 @@ _RECONNECT_PAUSE_S: Final = 0.1
 _TELLING: Final = (StoreUnavailable, StoreReadOnly, StoreCorrupt)
 
 
-class PendingRows:
-    """Vectors and properties of the store that wait for the next commit. Thread-safe."""
+class PendingVectors:
+    """Vectors that wait for the next commit. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._vectors: dict[VectorKey, bytes] = {}
-        self._meta: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._vectors or self._meta)
+        return bool(self._vectors)
 
-    def put_vectors(self, rows: Mapping[VectorKey, bytes]) -> bool:
+    def put(self, rows: Mapping[VectorKey, bytes]) -> bool:
         """Add vectors; return whether none waited before."""
         with self._lock:
             first = not self._vectors
             self._vectors |= rows
         return first
 
-    def put_meta(self, key: str, value: str) -> None:
-        """Add a property of the store."""
+    def waiting(self, keys: Sequence[VectorKey] | None = None) -> dict[VectorKey, bytes]:
+        """Return those of the vectors that wait, or all that do."""
         with self._lock:
-            self._meta[key] = value
+            vectors = self._vectors
+            asked = vectors if keys is None else keys
+            return {key: vectors[key] for key in asked if key in vectors}
 
-    def meta(self, key: str) -> str | None:
-        """Return a property that waits."""
-        with self._lock:
-            return self._meta.get(key)
-
-    def vectors(self, keys: Sequence[VectorKey]) -> dict[VectorKey, bytes]:
-        """Return those of the vectors that wait."""
-        with self._lock:
-            waiting = self._vectors
-            return {key: waiting[key] for key in keys if key in waiting} if waiting else {}
-
-    def copies(self) -> tuple[dict[VectorKey, bytes], dict[str, str]]:
-        """Return all that waits: (vectors, properties)."""
-        with self._lock:
-            return dict(self._vectors), dict(self._meta)
-
-    def drop_vectors(self, written: Mapping[VectorKey, bytes] | None = None) -> None:
+    def drop(self, written: Mapping[VectorKey, bytes] | None = None) -> None:
         """Drop these vectors, or all, unless they were replaced meanwhile."""
         with self._lock:
             self._vectors = {
                 key: blob
                 for key, blob in self._vectors.items()
                 if written is not None and written.get(key) is not blob
-            }
-
-    def drop_meta(self, written: Mapping[str, str]) -> None:
-        """Drop these properties unless they were replaced meanwhile."""
-        with self._lock:
-            self._meta = {
-                key: value for key, value in self._meta.items() if written.get(key) != value
             }
 
 
@@ -111,7 +285,7 @@ class Committer:
     The caller has prepared the schema, and holds the writer's lock where there is one.
     """
 
-    def __init__(self, backend: Backend, pending: PendingRows) -> None:
+    def __init__(self, backend: Backend, pending: PendingVectors) -> None:
         self._backend, self._pending = backend, pending
         # Whether erased bytes may still lie in the files.
         self.scrub_due = False
@@ -124,11 +298,14 @@ class Committer:
         self._tips: dict[ScopeKey, Tip] = {}
         self._written_bytes = 0
         self._connection: DriverConnection | None = None
-        try:
-            self._recover()
-        except backend.driver_error as exc:
-            self._disconnect()
-            raise backend.error(exc, "opening") from exc
+        try:  # and finish what a crash left undone
+            backend.opened(self.connected())
+            self.checkpoint(whole=True)
+            self.scrub_due = bool(self._meta(SCRUB_KEY))
+            if self.scrub_due:
+                self.scrub()
+            if backend.shared:
+                self._erasure = self._meta(ERASURE_KEY)
         except BaseException:
             self._disconnect()
             raise
@@ -159,25 +336,22 @@ class Committer:
         return [outcome for request in requests for outcome in self.commit([request])]
 
     def checkpoint(self, *, whole: bool) -> bool:
-        """Move the write-ahead log along where that is the writer's task.
+        """Move the write-ahead log along: all of it, or what enough was written of.
 
         Returns whether nothing is left of the log.
         """
-        self._written_bytes = 0
         if self._backend.shared:
             return True
+        if not whole and self._written_bytes < _CHECKPOINT_BYTES:
+            return False
+        self._written_bytes = 0
         crash_points.reach("checkpoint.before")
         try:
             done = self._backend.checkpoint(self.connected(), whole=whole)
-        except self._backend.driver_error:
+        except self._backend.faults:
             return False  # the log stays and is tried again later
         crash_points.reach("checkpoint.after")
         return done
-
-    def checkpoint_when_long(self) -> None:
-        """Make a checkpoint when enough was written since the last one."""
-        if self._written_bytes >= _CHECKPOINT_BYTES:
-            self.checkpoint(whole=False)
 
     def scrub(self) -> None:
         """Rebuild the files without what was erased.
@@ -194,14 +368,15 @@ class Committer:
             if mark:  # another process may have erased meanwhile, and its mark must stay
                 connection.execute(self._backend.sql.scrub_done, (SCRUB_KEY, mark))
             self.scrub_due = False
-        except self._backend.driver_error:
+        except self._backend.faults:
             return
         crash_points.reach("erase.scrubbed")
 
     def close(self) -> None:
         """Empty the write-ahead log and close the connection."""
         self.checkpoint(whole=True)
-        self._backend.closed()
+        if self._backend.book is not None:
+            self._backend.book.close()
         self._disconnect()
 
     def connected(self) -> DriverConnection:
@@ -213,34 +388,40 @@ class Committer:
     # -- one transaction ---------------------------------------------------------------
 
     def _transact(self, requests: list[AppendRequest]) -> list[Outcome]:
-        vectors, meta = self._pending.copies()
+        vectors = self._pending.waiting()
         backend, connection = self._backend, self.connected()
         cursor = connection.cursor()
         try:
             known = backend.begin(cursor, {request.scope for request in requests}, self._tips)
             crash_points.reach("transaction.begun")
             transaction = Transaction(cursor, backend, known)
-            outcomes = [_stage(transaction, request) for request in requests]
+            outcomes: list[Outcome] = [transaction.outcome_of(request) for request in requests]
             transaction.flush()
-            if vectors and not transaction.erased and self._nothing_erased(cursor):
+            before = self._erasure
+            if vectors and not transaction.erased:
+                self._erasure = backend.last_erasure(cursor)
+            # A vector made before an erasure, by whatever process, may be of an erased text.
+            if vectors and not transaction.erased and self._erasure == before:
                 rows = [
                     (*key, len(blob) // 4, blob, vector_crc(*key, blob))
                     for key, blob in sorted(vectors.items())
                 ]
                 backend.write_rows(cursor, backend.sql.vector, rows)
                 crash_points.reach("cache.written")
-            for item in meta.items():
-                cursor.execute(backend.sql.put_meta, item)
             crash_points.reach("commit.before")
             self._finish(cursor, transaction)
         except BaseException:
-            self._roll_back(connection)
+            self._tips.clear()
+            try:
+                if backend.in_transaction(connection):
+                    connection.execute("ROLLBACK")
+            except backend.faults:
+                self._disconnect()
             raise
         finally:
             cursor.close()
-            self._pending.drop_vectors(vectors)  # written, or given up: they are only a cache
+            self._pending.drop(vectors)  # written, or given up: they are only a cache
         crash_points.reach("commit.after")
-        self._pending.drop_meta(meta)
         self._note(transaction)
         self._written_bytes += _COMMIT_BYTES + sum(request.size_bytes for request in requests)
         self._written_bytes += sum(map(len, vectors.values()))
@@ -252,17 +433,19 @@ class Committer:
             self._tips.clear()
         if not self._backend.shared:
             self._tips.update(transaction.tips)
-        self._backend.committed(transaction.tips)
+        if self._backend.book is not None:
+            ends = {key: tip for key, tip in transaction.tips.items() if tip.head}
+            self._backend.book.note(ends)
         if transaction.erased:
             self.scrub_due = True
             self._erasure = transaction.erased if self._backend.shared else ""
-            self._pending.drop_vectors()
+            self._pending.drop()
 
     def _finish(self, cursor: DriverCursor, transaction: Transaction) -> None:
         """Commit; when the answer is lost with the connection, find out what happened."""
         try:
             cursor.execute("COMMIT")
-        except self._backend.driver_error as exc:
+        except self._backend.faults as exc:
             if (
                 not self._backend.shared
                 or not transaction.tips
@@ -292,39 +475,13 @@ class Committer:
                 self._backend.begin(cursor, {scope}, {})
                 row = cursor.execute(self._backend.sql.chain, (tip.scope_id, tip.head)).fetchone()
                 cursor.execute("ROLLBACK")
-            except self._backend.driver_error:
+            except self._backend.faults:
                 if time.monotonic() > give_up_at:
                     self._disconnect()
                     return None
                 time.sleep(_RECONNECT_PAUSE_S)
             else:
                 return row is not None and bytes(row[0]) == tip.chain
-
-    def _nothing_erased(self, cursor: DriverCursor) -> bool:
-        """Tell whether no other process has erased anything since the last look.
-
-        A vector made before an erasure may be of an erased text.
-        """
-        before, self._erasure = self._erasure, self._backend.last_erasure(cursor)
-        return self._erasure == before
-
-    def _roll_back(self, connection: DriverConnection) -> None:
-        self._tips.clear()
-        try:
-            if self._backend.in_transaction(connection):
-                connection.execute("ROLLBACK")
-        except self._backend.driver_error:
-            self._disconnect()
-
-    def _recover(self) -> None:
-        """Finish what a crash left undone."""
-        self._backend.opened(self.connected())
-        self.checkpoint(whole=True)
-        self.scrub_due = bool(self._meta(SCRUB_KEY))
-        if self.scrub_due:
-            self.scrub()
-        if self._backend.shared:
-            self._erasure = self._meta(ERASURE_KEY)
 
     def _meta(self, key: str) -> str:
         row = self.connected().execute(self._backend.sql.meta_value, (key,)).fetchone()
@@ -333,15 +490,8 @@ class Committer:
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(self._backend.driver_error):
+            with suppress(*self._backend.faults):
                 connection.close()
-
-
-def _stage(transaction: Transaction, request: AppendRequest) -> Outcome:
-    try:
-        return transaction.stage(request)
-    except StoreError as refused:
-        return refused
 
 
 def _like(error: StoreError | InputError, cause: Exception) -> StoreError | InputError:

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 import numpy as np
 
@@ -27,8 +27,8 @@ from memagent.core.errors import ConfigError, EmbeddingError, InputError, StoreE
 from memagent.core.long_work import aside, is_large
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, JournalRow, Redacted
-from memagent.journal.backend import Backend
-from memagent.journal.file_lock import FileLock
+from memagent.journal.backend import Backend, drop_response, prune_responses, put_meta
+from memagent.journal.committer import AppendRequest, PendingVectors, VectorKey
 from memagent.journal.reader import JournalReader
 from memagent.journal.rows import (
     PreparedEntry,
@@ -40,19 +40,10 @@ from memagent.journal.rows import (
     scope_key,
     to_microseconds,
 )
-from memagent.journal.transaction import AppendRequest
-from memagent.journal.writer import OPEN_WRITERS, JournalWriter
-from memagent.protocols import Clock, EmbeddingCache, Vector
+from memagent.journal.writer import OPEN_WRITERS, JournalWriter, open_writer
+from memagent.protocols import Clock, Vector
 
-
-def _to_bytes(digest: str, vector: Vector) -> bytes:
-    array = np.asarray(vector, dtype="<f4")
-    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
-        raise EmbeddingError(
-            f"the vector for text digest {digest!r} is not a finite one-dimensional array "
-            f"(shape {array.shape})"
-        )
-    return array.tobytes()
+_EMBEDDER_KEY: Final = "embedder"
 
 
 class SqlEmbeddingCache:
@@ -60,30 +51,24 @@ class SqlEmbeddingCache:
 
     Thread-safe.
 
-    Made by `SqlJournal.cache`. Without a writer (a journal opened for reading)
-    `put_many` keeps nothing.
+    The `cache` of a journal; it also knows which embedder the store's vectors come from.
+    Without a writer (a journal opened for reading) `put_many` keeps nothing.
     """
 
-    def __init__(
-        self, reader: JournalReader, writer: JournalWriter | None, *, check: Callable[[], None]
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._check = check
+    def __init__(self, reader: JournalReader, writer: JournalWriter | None) -> None:
+        self._reader, self._writer = reader, writer
 
     def get_many(self, embedder_id: str, digests: Sequence[str]) -> dict[str, Vector]:
         """Return known vectors (D,) by digest; unknown digests are left out.
 
         Raises `StoreError`s.
         """
-        self._check()
-        waiting: dict[str, bytes] = {}
-        if self._writer is not None:
-            keys = [(embedder_id, digest) for digest in digests]
-            pending = self._writer.pending.vectors(keys)
-            waiting = {digest: blob for (_, digest), blob in pending.items()}
-        missing = [digest for digest in dict.fromkeys(digests) if digest not in waiting]
-        known = self._reader.vectors(embedder_id, missing) | waiting
+        self._reader.ready()
+        pending = self._writer.pending if self._writer is not None else PendingVectors()
+        waiting = pending.waiting([(embedder_id, digest) for digest in digests])
+        known = {digest: blob for (_, digest), blob in waiting.items()}
+        missing = [digest for digest in dict.fromkeys(digests) if digest not in known]
+        known |= self._reader.vectors(embedder_id, missing)
         return {
             digest: np.frombuffer(known[digest], dtype="<f4").astype(np.float32, copy=False)
             for digest in digests
@@ -93,22 +78,63 @@ class SqlEmbeddingCache:
     def put_many(self, embedder_id: str, rows: Mapping[str, Vector]) -> None:
         """Keep vectors (D,), in place of those kept before.
 
-        Raises `EmbeddingError` for what is not a finite vector.
+        Raises `EmbeddingError` for what is not a finite vector, `StoreError`s.
         """
-        self._check()
-        fresh = {
-            (embedder_id, digest): _to_bytes(digest, vector) for digest, vector in rows.items()
-        }
-        if self._writer is not None and fresh:
+        self._reader.ready()
+        fresh: dict[VectorKey, bytes] = {}
+        for digest, vector in rows.items():
+            array = np.asarray(vector, dtype="<f4")
+            if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+                raise EmbeddingError(
+                    f"the vector for text digest {digest!r} is not a finite one-dimensional "
+                    f"array (shape {array.shape})"
+                )
+            fresh[embedder_id, digest] = array.tobytes()
+        if self._writer is not None:
             self._writer.put_vectors(fresh)
 
+    def claimed(self) -> tuple[str, int] | None:
+        """Return (id, width) of the embedder that this store's vectors come from.
 
-T = TypeVar("T")
-_EMBEDDER_KEY: Final = "embedder"
+        None when no embedder was claimed yet.
+        """
+        value = self._reader.meta(_EMBEDDER_KEY)
+        if value is None:
+            return None
+        dim, _, embedder_id = value.partition(" ")
+        return embedder_id, int(dim)
+
+    def claim(self, embedder_id: str, dim: int, *, force: bool = False) -> None:
+        """Claim the store's vectors for an embedder.
+
+        The first claim stays unless `force` is set (after embedding anew) or nothing is
+        stored yet.
+
+        Raises `ConfigError` naming both embedders and the way out when another one was
+        claimed.
+        """
+        known = self.claimed()
+        if known == (embedder_id, dim):
+            return
+        if known is not None and not force and self._reader.scopes():
+            raise ConfigError(
+                f"the memory at {self._reader.place} was embedded by {known[0]!r} ({known[1]} "
+                f"dimensions), but {embedder_id!r} ({dim} dimensions) "
+                "is configured; their vectors cannot be compared. Configure the first one "
+                "again, or embed the memory anew:  "
+                "memagent reembed"
+            )
+        if self._writer is not None:
+            put_meta(self._writer.backend, _EMBEDDER_KEY, f"{dim} {embedder_id}")
 
 
-class OpenDatabase:
-    """A database opened as a journal; what reads and writes entries is a subclass.
+_MAX_KEY_CHARS: Final = 256
+_FIRST_ROWS: Final = 8
+_MAX_DIGEST_CHARS: Final = 128
+
+
+class DatabaseJournal:
+    """A `Journal` over a backend.
 
     Thread-safe; those of the same database share a writer within a process.
     """
@@ -119,9 +145,9 @@ class OpenDatabase:
         *,
         read_only: bool,
         clock: Clock,
-        lock: Callable[[], FileLock] | None = None,
     ) -> None:
-        self._backend = backend
+        # The database, for what else is kept in it.
+        self.backend = backend
         # The place of the journal, for messages; never with a password.
         self.place = backend.name
         self.read_only = read_only
@@ -130,15 +156,17 @@ class OpenDatabase:
         self.erasing: Callable[[Scope], AbstractContextManager[object]] = lambda _: nullcontext()
         self._pid = os.getpid()
         self._closed = False
-        self._reader = JournalReader(backend)
-        self._writer, self._opened_as = None, backend
+        self._reader = JournalReader(backend, self._check)
+        self._writer: JournalWriter | None = None
         try:
             if not read_only:
-                self._writer, self._opened_as = OPEN_WRITERS.acquire(backend, lock=lock)
+                self._writer = open_writer(backend)
             self._reader.ready()
         except BaseException:
             self.close()
             raise
+        # The embedding cache in the same database; usable until the journal is closed.
+        self.cache = SqlEmbeddingCache(self._reader, self._writer)
 
     def __enter__(self) -> Self:
         return self
@@ -155,145 +183,6 @@ class OpenDatabase:
         return (
             f"{type(self).__name__}({self.place!r}{', read_only=True' if self.read_only else ''})"
         )
-
-    async def scopes(self) -> list[Scope]:
-        """Return every scope that holds something, in order of key; erased ones are nameless."""
-        self._check()
-        return await asyncio.to_thread(self._reader.scopes)
-
-    def verify(self, scope: Scope) -> list[str]:
-        """Return what is wrong with the scope's log, the first bad sequence first; [] is well.
-
-        Blocks.
-        """
-        self._check()
-        return self._reader.verify(scope_key(scope))
-
-    def chain_at(self, scope: Scope, seq: int) -> bytes | None:
-        """Return a row's chain hash; None where there is none or an erasure came later. Blocks."""
-        self._check()
-        return self._reader.chain_at(scope_key(scope), seq)
-
-    def response(self, scope: Scope, key: str) -> StoredResponse | None:
-        """Return the first response to the request with this idempotency key.
-
-        None when the scope has not seen the key.
-        """
-        self._check()
-        return self._reader.response(scope_key(scope), key)
-
-    def drop_response(self, scope: Scope, key: str) -> bool:
-        """Delete the response of an idempotency key; return whether it was there. Blocks."""
-        self._check()
-        digest = scope_digest(scope_key(scope))
-        return _deleted(self._backend, lambda: self._backend.drop_response(digest, key))
-
-    def prune_responses(self, *, before: datetime, most: int) -> int:
-        """Delete first responses older than a moment, and the oldest beyond the newest `most`.
-
-        Return their number. Blocks.
-        """
-        self._check()
-        limit_us = to_microseconds(before)
-        return _deleted(self._backend, lambda: self._backend.prune_responses(limit_us, most))
-
-    def verify_erased(self) -> list[str]:
-        """Return what is wrong with the logs of erased scopes, as `verify` does. Blocks."""
-        self._check()
-        return self._reader.verify_erased()
-
-    def claimed_embedder(self) -> tuple[str, int] | None:
-        """Return (id, width) of the embedder that this store's vectors come from.
-
-        None when no embedder was claimed yet.
-        """
-        self._check()
-        value = (
-            self._writer.pending.meta(_EMBEDDER_KEY) if self._writer is not None else None
-        ) or self._reader.meta(_EMBEDDER_KEY)
-        if value is None:
-            return None
-        dim, _, embedder_id = value.partition(" ")
-        return embedder_id, int(dim)
-
-    def claim_embedder(self, embedder_id: str, dim: int, *, force: bool = False) -> None:
-        """Claim the store's vectors for an embedder.
-
-        The first claim stays unless `force` is set (after embedding anew) or nothing is
-        stored yet.
-
-        Raises `ConfigError` naming both embedders and the way out when another one was
-        claimed.
-        """
-        known = self.claimed_embedder()
-        if known == (embedder_id, dim):
-            return
-        if known is not None and not force and self._reader.scopes():
-            raise ConfigError(
-                f"the memory at {self.place} was embedded by {known[0]!r} ({known[1]} "
-                f"dimensions), but {embedder_id!r} ({dim} dimensions) "
-                "is configured; their vectors cannot be compared. Configure the first one "
-                "again, or embed the memory anew:  "
-                "memagent reembed"
-            )
-        if self._writer is not None:
-            self._writer.put_meta(_EMBEDDER_KEY, f"{dim} {embedder_id}")
-
-    @property
-    def backend(self) -> Backend:
-        """The database, for what else is kept in it."""
-        return self._backend
-
-    @property
-    def cache(self) -> EmbeddingCache:
-        """The embedding cache in the same database; usable until the journal is closed."""
-        return SqlEmbeddingCache(self._reader, self._writer, check=self._check)
-
-    @property
-    def scrub_due(self) -> bool:
-        """Whether erased bytes may still lie in the files.
-
-        The disk or a long reader was in the way.
-        """
-        return self._writer is not None and self._writer.committer.scrub_due
-
-    def close(self) -> None:
-        """Wait for what has been handed in, then close.
-
-        The last user of the store frees its lock. Closing again is harmless.
-        """
-        if self._closed or self._pid != os.getpid():
-            return
-        self._closed = True
-        self._reader.close()
-        if self._writer is not None:
-            OPEN_WRITERS.release(self._backend)
-
-    def _check(self) -> None:
-        if self._pid != os.getpid():
-            raise StoreError(
-                f"the journal at {self.place} was opened before a fork; open stores after it, "
-                "or start the child process anew ('spawn')"
-            )
-        if self._closed:
-            raise StoreError(f"the journal at {self.place} is closed")
-
-
-def _deleted(backend: Backend, delete: Callable[[], T]) -> T:
-    """Return what a deletion of responses returns; translate its errors."""
-    try:
-        return delete()
-    except backend.driver_error as exc:
-        raise backend.error(exc, "deleting responses in") from exc
-
-
-_MAX_KEY_CHARS: Final = 256
-_FIRST_ROWS: Final = 8
-_MAX_DIGEST_CHARS: Final = 128
-
-
-class DatabaseJournal(OpenDatabase):
-    """A `Journal` over a backend."""
 
     async def append(
         self,
@@ -337,10 +226,11 @@ class DatabaseJournal(OpenDatabase):
         if not entries:
             return []
         dates = dates_of(entries, recorded_at, self._clock)
-        if is_large(entries):
-            prepared = await aside(_prepared, entries, dates)
-        else:
-            prepared = _prepared(entries, dates)
+        prepared = (
+            await aside(_prepared, entries, dates)
+            if is_large(entries)
+            else _prepared(entries, dates)
+        )
         request = AppendRequest(scope_key(scope), prepared, expect, response)
         with self.erasing(scope) if request.erases else nullcontext():
             appended = await self._writer.append(request)
@@ -387,7 +277,8 @@ class DatabaseJournal(OpenDatabase):
         Raises `StoreCorrupt` for a row that is missing or cannot be read.
         """
         self._check()
-        key, complete = scope_key(scope), not self._backend.shared and self._head(scope) <= seq
+        key = scope_key(scope)
+        complete = not self.backend.shared and await self.head(scope) <= seq
         most: int | None = _FIRST_ROWS
         while not complete:
             page = await asyncio.to_thread(self._reader.page, key, seq, rows=most)
@@ -405,16 +296,87 @@ class DatabaseJournal(OpenDatabase):
         and one round trip to a server.
         """
         self._check()
-        return (
-            await asyncio.to_thread(self._head, scope)
-            if self._backend.shared
-            else self._head(scope)
-        )
+        if self.backend.shared:
+            return await asyncio.to_thread(self._reader.head, scope_key(scope))
+        head = None if self._writer is None else self._writer.committer.head(scope_key(scope))
+        return self._reader.head(scope_key(scope)) if head is None else head
 
-    def _head(self, scope: Scope) -> int:
-        key = scope_key(scope)
-        head = None if self._writer is None else self._writer.committer.head(key)
-        return self._reader.head(key) if head is None else head
+    async def scopes(self) -> list[Scope]:
+        """Return every scope that holds something, in order of key; erased ones are nameless."""
+        return await asyncio.to_thread(self._reader.scopes)
+
+    def verify(self, scope: Scope) -> list[str]:
+        """Return what is wrong with the scope's log, the first bad sequence first; [] is well.
+
+        Blocks.
+        """
+        return self._reader.verify(scope_key(scope))
+
+    def verify_erased(self) -> list[str]:
+        """Return what is wrong with the logs of erased scopes, as `verify` does. Blocks."""
+        return self._reader.verify_erased()
+
+    def compare_tips(self) -> list[str]:
+        """Return where the database and the noted ends of its logs disagree; blocks.
+
+        A log that other machines wrote alone is not noted here, and not told. [] where
+        nothing was noted, unless a key or the settings ask for it: then a missing file is
+        told.
+        """
+        return self._reader.compare_tips()
+
+    def chain_at(self, scope: Scope, seq: int) -> bytes | None:
+        """Return a row's chain hash; None where there is none or an erasure came later. Blocks."""
+        return self._reader.chain_at(scope_key(scope), seq)
+
+    def response(self, scope: Scope, key: str) -> StoredResponse | None:
+        """Return the first response to the request with this idempotency key.
+
+        None when the scope has not seen the key.
+        """
+        return self._reader.response(scope_key(scope), key)
+
+    def drop_response(self, scope: Scope, key: str) -> bool:
+        """Delete the response of an idempotency key; return whether it was there. Blocks."""
+        self._check()
+        return drop_response(self.backend, scope_digest(scope_key(scope)), key)
+
+    def prune_responses(self, *, before: datetime, most: int) -> int:
+        """Delete first responses older than a moment, and the oldest beyond the newest `most`.
+
+        Return their number. Blocks.
+        """
+        self._check()
+        return prune_responses(self.backend, to_microseconds(before), most)
+
+    @property
+    def scrub_due(self) -> bool:
+        """Whether erased bytes may still lie in the files.
+
+        The disk or a long reader was in the way.
+        """
+        return self._writer is not None and self._writer.committer.scrub_due
+
+    def close(self) -> None:
+        """Wait for what has been handed in, then close.
+
+        The last user of the store frees its lock. Closing again is harmless.
+        """
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        self._reader.close()
+        if self._writer is not None:
+            OPEN_WRITERS.release(self.backend, JournalWriter.close)
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise StoreError(
+                f"the journal at {self.place} was opened before a fork; open stores after it, "
+                "or start the child process anew ('spawn')"
+            )
+        if self._closed:
+            raise StoreError(f"the journal at {self.place} is closed")
 
 
 def _prepared(entries: Sequence[Entry], dates: Sequence[datetime]) -> tuple[PreparedEntry, ...]:

@@ -21,12 +21,10 @@ back. Repeat such a request with its idempotency key.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -34,27 +32,26 @@ from sqlalchemy.exc import SQLAlchemyError
 from memagent.core.errors import ConfigError, InputError, StoreError
 from memagent.journal import postgres_engine
 from memagent.journal.backend import (
-    COUNT_RESPONSES,
     ERASURE_KEY,
     POSTGRES,
     VECTORS_ONLY,
     WHOLE_STORE,
+    Backend,
     DriverCursor,
-    ReadConnection,
     Statements,
-    Tip,
-    oldest_kept,
 )
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.postgres_engine import (
-    OPEN_POOLS,
-    PostgresReaders,
-    last_result,
-    naming,
-    refuse_transaction_pooling,
+from memagent.journal.postgres_engine import OPEN_POOLS, PostgresReaders, last_result, naming
+from memagent.journal.proof.tips import NO_SEAL, Noted, Seal, ends_of
+from memagent.journal.rows import (
+    SCHEMA_LOCK,
+    ReadConnection,
+    ScopeKey,
+    Tip,
+    first_chain,
+    scope_digest,
+    system_clock,
 )
-from memagent.journal.proof.tips import NO_SEAL, Noted, Seal, TipBook, ends_of
-from memagent.journal.rows import SCHEMA_LOCK, ScopeKey, first_chain, scope_digest, system_clock
 from memagent.protocols import Clock
 
 Scrub: TypeAlias = Literal["vacuum", "rewrite"]
@@ -63,22 +60,18 @@ it.
 """
 
 _WORDS: Final = "payloads, idempotency, scopes"
-_WAIT_FOR_CONNECTION_S: Final = 10.0
-_PRUNED_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True)
-class PostgresBackend:
+class PostgresBackend(Backend):
     """The database at a URL; equal for the same URL and the same options."""
 
     url: str = field(repr=False)
     pool: int = 4
     scrub_by: Scrub = "vacuum"
-    shared = True
-    tips: Path | None = field(default=None, compare=False)
-    """The file on this machine that notes the ends of logs; None notes nothing."""
-    key: bytes | None = field(default=None, compare=False, repr=False)
+    seal: Seal = field(default=NO_SEAL, compare=False, repr=False)
     sql: Statements = field(default=POSTGRES, init=False, compare=False, repr=False)
+    shared = True
     page_rows = 128
     begin_schema = f"BEGIN; SELECT pg_advisory_xact_lock({SCHEMA_LOCK})"
     table_names = (
@@ -86,32 +79,15 @@ class PostgresBackend:
         "WHERE nspname = current_schema() AND relkind IN ('r', 'p')"
     )
 
-    @cached_property
-    def book(self) -> TipBook | None:
-        """The ends of logs as this machine noted them last."""
-        return TipBook(self.tips, self.key, shared=True) if self.tips is not None else None
-
-    def ends(self, connection: Any) -> list[Noted]:
-        """Return where all logs end now."""
-        connection.execute(f"BEGIN READ ONLY; {naming([WHOLE_STORE])}")
-        ends = ends_of(connection)
-        connection.execute("COMMIT")
-        return ends
-
     @property
     def name(self) -> str:
         """User, host, port and database."""
         return postgres_engine.label(self.url)
 
     @property
-    def driver_error(self) -> type[Exception]:
-        """`psycopg.Error`."""
-        return postgres_engine.psycopg_module().Error
-
-    @property
-    def read_errors(self) -> tuple[type[Exception], ...]:
+    def faults(self) -> tuple[type[Exception], ...]:
         """The driver's errors and the pool's."""
-        return (self.driver_error, SQLAlchemyError)
+        return (postgres_engine.psycopg_module().Error, SQLAlchemyError)
 
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
         """Translate an error of the driver or the pool."""
@@ -119,11 +95,13 @@ class PostgresBackend:
 
     def worth_another_try(self, exc: Exception) -> bool:
         """Tell whether the connection died, or another transaction was in the way."""
-        return postgres_engine.worth_another_try(exc)
+        state: str = getattr(exc, "sqlstate", None) or ""
+        return postgres_engine.connection_was_lost(exc) or state.startswith(("40", "23"))
 
-    def schema_connection(self) -> Any:
-        """Open a connection; see `connect`."""
-        return self.connect()
+    def readers(self) -> PostgresReaders:
+        """Use the pool of this process, shared by all who read the same database."""
+        pooled = partial(postgres_engine.pooled_engine, self.connect, self.pool)
+        return PostgresReaders(self, OPEN_POOLS.acquire(self, pooled))
 
     def connect(self) -> Any:
         """Open a connection; see `postgres_engine.connect`."""
@@ -138,17 +116,21 @@ class PostgresBackend:
         """Name the scopes, lock them, read their ends."""
         by_digest = {scope_digest(scope): scope for scope in scopes}
         if not by_digest:
-            cursor.execute(f"BEGIN; {naming([VECTORS_ONLY])}")
+            cursor.execute(self.begin_about([VECTORS_ONLY]))
             return {}
         keys = ", ".join(str(key) for key in sorted(map(lock_key, by_digest)))
         digests = ", ".join(f"'{digest}'" for digest in by_digest)
         cursor.execute(
-            f"BEGIN; {naming(list(by_digest))}; SELECT pg_advisory_xact_lock(k) FROM "
+            f"{self.begin_about(list(by_digest))}; SELECT pg_advisory_xact_lock(k) FROM "
             f"unnest(ARRAY[{keys}]::bigint[]) k; "
             f"SELECT digest, id, head, chain, recorded_us FROM scopes WHERE digest IN ({digests})"
         )
         tips = {scope: Tip(0, 0, first_chain(digest), 0) for digest, scope in by_digest.items()}
         return tips | {by_digest[digest]: Tip(*tip) for digest, *tip in last_result(cursor)}
+
+    def begin_about(self, seen: Sequence[str]) -> str:
+        """Name the scopes, of which alone the transaction sees rows."""
+        return f"BEGIN; {naming(seen)}"
 
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
@@ -160,7 +142,7 @@ class PostgresBackend:
             statement, [list(column) for column in zip(*rows, strict=True)]
         ).rowcount
 
-    def last_erasure(self, cursor: Any) -> str:
+    def last_erasure(self, cursor: DriverCursor) -> str:
         """Keep the cache of vectors from being emptied until the transaction ends, then look."""
         cursor.execute(
             "LOCK TABLE embeddings IN ROW EXCLUSIVE MODE; SELECT value FROM meta WHERE key = "
@@ -184,10 +166,6 @@ class PostgresBackend:
             != postgres_engine.psycopg_module().pq.TransactionStatus.IDLE
         )
 
-    def checkpoint(self, connection: Any, *, whole: bool) -> bool:  # noqa: ARG002  # interface
-        """Do nothing: the server makes its checkpoints itself."""
-        return True
-
     def scrub(self, connection: Any) -> bool:
         """Vacuum the tables with text, or write them anew, which shuts others out meanwhile."""
         how = "(FULL)" if self.scrub_by == "rewrite" else "(INDEX_CLEANUP ON)"
@@ -203,62 +181,12 @@ class PostgresBackend:
             connection.remove_notice_handler(refusals.append)
         return not refusals
 
-    def opened(self, connection: Any) -> None:
-        """Open the file of the ends; the server keeps its own log, and checks it."""
-        if self.book is not None:
-            self.book.open(() if self.book.path.exists() else self.ends(connection))
-
-    def committed(self, tips: Mapping[ScopeKey, Tip]) -> None:
-        """Note the ends of logs on this machine, where the settings say so."""
-        if self.book is not None:
-            self.book.note({key: tip for key, tip in tips.items() if tip.head})
-
-    def closed(self) -> None:
-        """Close the file of the ends."""
-        if self.book is not None:
-            self.book.close()
-
-    def prune_responses(self, before_us: int, most: int) -> int:
-        """Delete old responses of some hundred scopes at a time.
-
-        Each scope is named, since a transaction sees no responses of other scopes.
-        """
-        total = 0
-        with closing(self.connect()) as connection:
-            connection.execute(f"BEGIN READ ONLY; {naming([WHOLE_STORE])}")
-            every = [
-                digest for (digest,) in connection.execute("SELECT digest FROM scopes").fetchall()
-            ]
-            connection.execute("COMMIT")
-            parts = [
-                every[start : start + _PRUNED_AT_ONCE]
-                for start in range(0, len(every), _PRUNED_AT_ONCE)
-            ]
-            counts = Counter[int]()
-            for part in parts:
-                connection.execute(f"BEGIN READ ONLY; {naming(part)}")
-                counts.update(dict(connection.execute(COUNT_RESPONSES).fetchall()))
-                connection.execute("COMMIT")
-            limit_us = oldest_kept(counts, before_us=before_us, most=most)
-            for part in parts:
-                connection.execute(f"BEGIN; {naming(part)}")
-                total += connection.execute(
-                    "DELETE FROM idempotency WHERE created_us < %s", (limit_us,)
-                ).rowcount
-                connection.execute("COMMIT")
-        return total
-
-    def drop_response(self, digest: str, key: str) -> bool:
-        """Delete one response."""
-        with closing(self.connect()) as connection:
-            connection.execute(f"BEGIN; {naming([digest])}")
-            gone = connection.execute("DELETE FROM idempotency WHERE key = %s", (key,)).rowcount
-            connection.execute("COMMIT")
-        return gone > 0
-
-    def readers(self) -> PostgresReaders:
-        """Use the pool of this process, shared by all who read the same database."""
-        return PostgresReaders(self, OPEN_POOLS.acquire(self, self.connect, self.pool))
+    def ends(self, connection: Any) -> list[Noted]:
+        """Return where all logs end now."""
+        connection.execute(f"BEGIN READ ONLY; {naming([WHOLE_STORE])}")
+        ends = ends_of(connection)
+        connection.execute("COMMIT")
+        return ends
 
 
 def lock_key(digest: str) -> int:
@@ -306,8 +234,8 @@ class PostgresJournal(DatabaseJournal):
             )
         if seal.key is not None and seal.tips is None:
             raise ConfigError("key_file signs the notes of where logs end: name their file as tips")
-        refuse_transaction_pooling(url)
-        backend = PostgresBackend(url, pool, scrub, tips=seal.tips, key=seal.key)
+        postgres_engine.refuse_transaction_pooling(url)
+        backend = PostgresBackend(url, pool, scrub, seal)
         super().__init__(backend, read_only=read_only, clock=clock)
         if read_only and not self._reader.ready():
             self.close()
@@ -316,44 +244,28 @@ class PostgresJournal(DatabaseJournal):
                 "writing"
             )
 
-    def compare_tips(self) -> list[str]:
-        """Return where the server and the ends noted on this machine disagree; blocks.
-
-        [] where the settings name no `tips`. A log that other machines wrote alone is not
-        noted here, and not told.
-        """
-        self._check()
-        backend = self._backend
-        assert isinstance(backend, PostgresBackend)
-        book = backend.book
-        if book is None:
-            return []
-        if not book.path.exists():
-            return [f"{book.path} is missing, though the settings name it"]
-        return self._reader.compare_tips(book)
-
-    def note_ends(self) -> int:
-        """Note the ends of all logs anew, as the server has them now; return how many.
-
-        Raises `InputError` where the settings name no `tips`.
-        """
-        self._check()
-        backend = self._backend
-        assert isinstance(backend, PostgresBackend)
-        if backend.book is None:
-            raise InputError("name a file as `tips` of the store's settings to note ends there")
-        with closing(backend.connect()) as connection:
-            ends = backend.ends(connection)
-        backend.book.rewrite(ends)
-        return len(ends)
-
     def examine(self) -> tuple[dict[str, str], list[str]]:
         """Return facts about the server, and what is wrong with how it is used.
 
         Blocks; raises `StoreError`s.
         """
         self._check()
-        return self._reader.ask(_examined)
+        with self.backend.translating("reading"), closing(self.backend.connect()) as connection:
+            return _examined(connection)
+
+
+def note_ends(journal: PostgresJournal) -> int:
+    """Note the ends of all logs anew, as the server has them now; return how many.
+
+    Raises `InputError` where the settings name no `tips`.
+    """
+    backend = journal.backend
+    if backend.book is None:
+        raise InputError("name a file as `tips` of the store's settings to note ends there")
+    with closing(backend.connect()) as connection:
+        ends = backend.ends(connection)
+    backend.book.rewrite(ends)
+    return len(ends)
 
 
 def _examined(connection: ReadConnection) -> tuple[dict[str, str], list[str]]:

@@ -13,10 +13,7 @@ automatic transactions, waits for nothing longer than it has to, and insists on
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-import threading
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from memagent.core.errors import (
     ConfigError,
@@ -35,7 +32,7 @@ from memagent.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from memagent.journal.backend import ADVICE
+from memagent.journal.backend import ADVICE, OpenParts
 from memagent.journal.rows import SETTING, ScopeKey, scope_digest
 
 if TYPE_CHECKING:
@@ -56,10 +53,13 @@ _SESSION: Final = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE "
     "current_setting('synchronous_commit') = 'off'"
 )
-_UNAVAILABLE: Final = ("08", "53", "57", "58", "55P03", "40", "25P03")
-_READ_ONLY: Final = ("25006", "42501")
-_CORRUPT: Final = ("XX001", "XX002", "42P01", "42703")
-_INPUT: Final = ("22", "54")
+# What an error of the server is for the caller, by the beginning of its SQLSTATE.
+_KINDS: Final[Mapping[type[StoreError | InputError], tuple[str, ...]]] = {
+    StoreCorrupt: ("XX001", "XX002", "42P01", "42703"),
+    StoreReadOnly: ("25006", "42501"),
+    InputError: ("22", "54"),
+    StoreUnavailable: ("08", "53", "57", "58", "55P03", "40", "25P03"),
+}
 _LET_IN: Final = (
     "authentication failed",
     "no password supplied",
@@ -188,12 +188,6 @@ def connection_was_lost(exc: Exception) -> bool:
     )
 
 
-def worth_another_try(exc: Exception) -> bool:
-    """Tell whether a transaction that failed so may succeed when it is begun again at once."""
-    state: str = getattr(exc, "sqlstate", None) or ""
-    return connection_was_lost(exc) or state.startswith(("40", "23"))
-
-
 def store_error(exc: Exception, place: str, doing: str) -> StoreError | InputError:
     """Translate an error of the driver or the pool for the caller."""
     from sqlalchemy.exc import DBAPIError, TimeoutError as NoConnectionFree
@@ -208,30 +202,17 @@ def store_error(exc: Exception, place: str, doing: str) -> StoreError | InputErr
     if not isinstance(cause, driver.Error):
         return StoreError(text)
     state: str = getattr(cause, "sqlstate", None) or ""
-    if state.startswith(_CORRUPT):
-        return StoreCorrupt(f"{text}; {ADVICE}")
-    if state.startswith(_READ_ONLY):
-        return StoreReadOnly(text)
-    if state.startswith(_INPUT):
-        return InputError(text)
-    if state.startswith(_UNAVAILABLE) or (not state and isinstance(cause, driver.OperationalError)):
-        return _unavailable(text, state)
-    return StoreError(text)
-
-
-def _unavailable(text: str, state: str) -> StoreUnavailable:
-    """Make the error, not retryable where the server refuses to let us in.
-
-    libpq reports that in words alone.
-    """
-    advice = next(
-        (advice for words, advice in _REFUSALS if not state and re.search(words, text)), None
-    )
-    if advice is None:
-        return StoreUnavailable(text)
-    refused = StoreUnavailable(f"{text}; {advice}")
-    refused.retryable = False
-    return refused
+    if state:
+        kind = next((kind for kind, begin in _KINDS.items() if state.startswith(begin)), StoreError)
+        return kind(f"{text}; {ADVICE}" if kind is StoreCorrupt else text)
+    # Where the server refuses to let us in, which libpq reports in words alone, no try helps.
+    for words, advice in _REFUSALS:
+        if re.search(words, text):
+            refused = StoreUnavailable(f"{text}; {advice}")
+            refused.retryable = False
+            return refused
+    lost = isinstance(cause, driver.OperationalError)
+    return StoreUnavailable(text) if lost else StoreError(text)
 
 
 _WAIT_FOR_CONNECTION_S: Final = 10.0
@@ -259,81 +240,48 @@ class PostgresReaders:
         with _ran(self.engine, statement) as (connection, _):
             yield _ReadTransaction(connection.connection.driver_connection)
 
-    def heads(self) -> AskedHeads:
-        """Make heads that are asked for every time."""
-        return AskedHeads(self.engine)
-
-    def close(self) -> None:
-        """Release the pool."""
-        OPEN_POOLS.release(self.backend, self.engine)
-
-
-class AskedHeads:
-    """`Heads` by one statement each.
-
-    The next read of any process sees what another one has acknowledged.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
     def head(self, scope: ScopeKey) -> int:
-        """Return the sequence of the scope's last row, 0 when it has none.
+        """Ask for the end of a log, by one statement.
 
-        Raises `psycopg.Error`.
+        So a read of any process sees what another one has acknowledged. Raises
+        `psycopg.Error`.
         """
         digest = scope_digest(scope)
         statement = f"{naming([digest])}; SELECT head FROM scopes WHERE digest = '{digest}'"
-        with _ran(self._engine, statement) as (_, cursor):
+        with _ran(self.engine, statement) as (_, cursor):
             rows = last_result(cursor)
         return rows[0][0] if rows else 0
 
     def close(self) -> None:
-        """Do nothing: there is no connection to close."""
+        """Release the pool."""
+        OPEN_POOLS.release(self.backend, close_pool)
 
 
-class _OpenPools:
-    """Pools of reading connections by database and process.
+OPEN_POOLS: Final = OpenParts[Hashable, Engine]()
+"""The pools of reading connections of this process, by database."""
 
-    A pool is open for as long as somebody uses it. Thread-safe.
+
+class _Pool(QueuePool):
+    """A pool that, once it was disposed of, closes each connection that comes back.
+
+    SQLAlchemy's own leaves it to the garbage collector.
     """
 
-    def __init__(self) -> None:
-        self._reset()
-        if sys.platform != "win32":
-            os.register_at_fork(after_in_child=self._leave)
-        self._inherited: list[dict[Hashable, tuple[Engine, int]]] = []
+    _over = False
 
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._open: dict[Hashable, tuple[Engine, int]] = {}
+    def dispose(self) -> None:
+        self._over = True
+        super().dispose()
 
-    def _leave(self) -> None:
-        self._inherited.append(
-            self._open
-        )  # a connection dropped by a child would end its parent's session
-        self._reset()
-
-    def acquire(self, backend: Hashable, connect: Callable[[], Any], size: int) -> Engine:
-        with self._lock:
-            engine, users = self._open.get(backend) or (pooled_engine(connect, size), 0)
-            self._open[backend] = (engine, users + 1)
-        return engine
-
-    def release(self, backend: Hashable, engine: Engine) -> None:
-        with self._lock:
-            known, users = self._open.get(backend, (None, 0))
-            if known is not engine:
-                return
-            if users > 1:
-                self._open[backend] = (engine, users - 1)
-                return
-            del self._open[backend]
-        engine.dispose()
+    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        super()._do_return_conn(record)
+        if self._over:
+            super().dispose()
 
 
-OPEN_POOLS: Final = _OpenPools()
-"""The pools of this process."""
+def close_pool(engine: Engine) -> None:
+    """Close the connections of a `pooled_engine`; one in use closes when it comes back."""
+    engine.pool.dispose()
 
 
 def pooled_engine(connect: Callable[[], Any], size: int) -> Engine:
@@ -341,7 +289,7 @@ def pooled_engine(connect: Callable[[], Any], size: int) -> Engine:
     return create_engine(
         "postgresql+psycopg://",
         creator=connect,
-        poolclass=QueuePool,
+        poolclass=_Pool,
         pool_size=size,
         max_overflow=0,
         pool_timeout=_WAIT_FOR_CONNECTION_S,
@@ -359,27 +307,25 @@ def _ran(engine: Engine, statements: str) -> Generator[tuple[Connection, Any]]:
     A connection that had died in the pool is replaced once, and with it all the others
     that lie there.
     """
-    connection, cursor = _first(engine, statements, again=True)
+    connection, first = engine.connect(), True
     try:
+        while True:
+            driver: Any = connection.connection.driver_connection
+            try:
+                cursor = driver.execute(statements)
+                break
+            except psycopg_module().Error as exc:
+                lost = connection_was_lost(exc)
+                if lost:
+                    connection.invalidate()
+                if not lost or not first:
+                    raise
+            connection.close()
+            engine.dispose()
+            connection, first = engine.connect(), False
         yield connection, cursor
     finally:
         connection.close()
-
-
-def _first(engine: Engine, statements: str, *, again: bool) -> tuple[Connection, Any]:
-    connection = engine.connect()
-    driver: Any = connection.connection.driver_connection
-    try:
-        return connection, driver.execute(statements)
-    except psycopg_module().Error as exc:
-        lost = connection_was_lost(exc)
-        if lost:
-            connection.invalidate()
-        connection.close()
-        if not lost or not again:
-            raise
-    engine.dispose()
-    return _first(engine, statements, again=False)
 
 
 def naming(seen: Sequence[str]) -> str:

@@ -7,11 +7,10 @@ reads as empty. Every read names the scope that it reads, which a backend may en
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from pydantic_core import ValidationError
 
@@ -27,29 +26,28 @@ from memagent.journal.backend import (
     SELECT_PAGE,
     SELECT_RESPONSE,
     SELECT_SCOPES,
+    SELECT_VECTORS,
     VECTORS_ONLY,
     WHOLE_STORE,
     Backend,
-    ReadConnection,
     corrupt,
-    select_vectors,
 )
-from memagent.journal.proof.tips import Redactions, TipBook
+from memagent.journal.proof.tips import Redactions
 from memagent.journal.rows import (
     SCHEMA_REVISION,
+    ReadConnection,
     ScopeKey,
     StoredResponse,
     decode_entry,
     first_chain,
+    fits,
+    follows,
     from_microseconds,
-    next_chain,
-    payload_digest,
     scope_digest,
     vector_crc,
 )
 from memagent.journal.schema import SchemaState, schema_state
 
-T = TypeVar("T")
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _VECTORS_AT_ONCE: Final = 500
 
@@ -68,30 +66,24 @@ class Page:
 class JournalReader:
     """Reads a database; thread-safe.
 
-    Raises `StoreError`s; a database of another schema is refused on first use.
+    Raises `StoreError`s; a database of another schema is refused on first use. `check`
+    raises when it must not be read any more.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._place = backend.name
+    def __init__(self, backend: Backend, check: Callable[[], None]) -> None:
+        self._backend, self._check = backend, check
+        self.place = backend.name
         self._readers = backend.readers()
-        self._heads = self._readers.heads()
         self._ready = False
 
     def close(self) -> None:
         """Close every connection that nobody else uses."""
-        self._heads.close()
         self._readers.close()
 
     @contextmanager
     def _connected(self, *seen: str) -> Generator[ReadConnection]:
-        try:
-            with self._readers.reading(seen) as connection:
-                yield connection
-        except UnicodeDecodeError as exc:  # a name or a message of a damaged file
-            raise corrupt(self._place, "it holds bytes that are no text") from exc
-        except self._backend.read_errors as exc:
-            raise self._backend.error(exc, "reading") from exc
+        with self._backend.translating("reading"), self._readers.reading(seen) as connection:
+            yield connection
 
     def ready(self) -> bool:
         """Tell whether there are tables to read.
@@ -99,12 +91,13 @@ class JournalReader:
         Raises `StoreCorrupt` or `StoreError` for a database that cannot be read by this
         version.
         """
+        self._check()
         if not self._ready:
             with self._connected() as connection:
                 state = schema_state(connection, self._backend)
             if state is SchemaState.OLDER:
                 raise StoreError(
-                    f"{self._place} has an older schema than revision {SCHEMA_REVISION}; open "
+                    f"{self.place} has an older schema than revision {SCHEMA_REVISION}; open "
                     "it once for writing to bring it up to date"
                 )
             self._ready = state is SchemaState.CURRENT
@@ -114,12 +107,8 @@ class JournalReader:
         """Return the sequence of the scope's last row; 0 when it has none."""
         if not self.ready():
             return 0
-        try:
-            return self._heads.head(scope)
-        except UnicodeDecodeError as exc:
-            raise corrupt(self._place, "it holds bytes that are no text") from exc
-        except self._backend.read_errors as exc:
-            raise self._backend.error(exc, "reading") from exc
+        with self._backend.translating("reading"):
+            return self._readers.head(scope)
 
     def page(self, scope: ScopeKey, after: int, *, rows: int | None = None) -> Page:
         """Read the rows after a sequence, at most `rows` or else a page of them.
@@ -136,20 +125,28 @@ class JournalReader:
             redactions = Redactions(connection, digest)
             result = connection.execute(SELECT_PAGE, (digest, after, most))
             head = after
-            for seq, recorded_us, body, tip, *proof in result:
+            for seq, recorded_us, body, tip, salt, payload, kind, own in result:
                 head, complete = tip, False
                 if body is None:
                     erasure: int = connection.execute(SELECT_LAST_ERASURE, (digest,)).fetchone()[0]
                     if seq >= erasure:
                         raise corrupt(
-                            self._place, f"the payload of row {seq} of scope {scope} is missing"
+                            self.place, f"the payload of row {seq} of scope {scope} is missing"
                         )
                     last_seq = erasure - 1
                     break
                 if seq != last_seq + 1:
-                    raise corrupt(self._place, f"row {last_seq + 1} of scope {scope} is missing")
-                row = (seq, recorded_us, body, *proof)
-                chain = self._checked(scope, chain, row, redactions.digest)
+                    raise corrupt(self.place, f"row {last_seq + 1} of scope {scope} is missing")
+                if not fits(salt, body, payload, seq, redactions.digest) or not (
+                    chain is None
+                    or follows(
+                        chain, own, seq=seq, kind=kind, recorded_us=recorded_us, digest=payload
+                    )
+                ):
+                    raise corrupt(
+                        self.place, f"row {seq} of scope {scope} is not the one that was written"
+                    )
+                chain = own
                 read.append((seq, recorded_us, body))
                 last_seq = seq
                 size_bytes += len(body)
@@ -159,40 +156,11 @@ class JournalReader:
                 complete = len(read) < most
                 if complete and last_seq != head:
                     raise corrupt(
-                        self._place,
+                        self.place,
                         f"the log of scope {scope} ends at row {last_seq}, its tip says {head}",
                     )
             result.close()
         return Page(tuple(self._row(scope, *row) for row in read), last_seq, complete)
-
-    def _checked(
-        self,
-        scope: ScopeKey,
-        before: bytes | None,
-        row: tuple[Any, ...],
-        rewritten: Callable[[int], bytes | None],
-    ) -> bytes:
-        """Return the chain hash of a row that fits its payload and the row before it.
-
-        `before` is the hash of that row, None where it is not known; `rewritten` tells
-        the digest of a payload that was rewritten since. Raises `StoreCorrupt`.
-        """
-        seq, recorded_us, body, salt, digest, kind, chain = row
-        try:
-            own = payload_digest(salt, body)
-            fits = (own == digest or own == rewritten(seq)) and (
-                before is None
-                or chain
-                == next_chain(before, seq=seq, kind=kind, recorded_us=recorded_us, digest=digest)
-            )
-        except (AttributeError, TypeError, struct.error):  # SQLite lets other types through
-            fits = False
-        if not fits:
-            raise corrupt(
-                self._place,
-                f"row {seq} of scope {scope} is not the one that was written",
-            )
-        return chain
 
     def _row(self, scope: ScopeKey, seq: int, recorded_us: int, body: bytes) -> JournalRow:
         try:
@@ -203,11 +171,11 @@ class JournalReader:
             # The row is the one that was written, so what is unknown in it is not damage.
             if isinstance(exc, ValidationError) and _of_newer_release(exc):
                 raise StoreError(
-                    f"row {seq} of scope {scope} in {self._place} was written by a newer "
+                    f"row {seq} of scope {scope} in {self.place} was written by a newer "
                     "memagent: install the newer version"
                 ) from exc
             raise corrupt(
-                self._place,
+                self.place,
                 f"the payload of row {seq} of scope {scope} is not a journal entry ({exc})",
             ) from exc
 
@@ -258,18 +226,14 @@ class JournalReader:
         with self._connected(VECTORS_ONLY) as connection:
             for start in range(0, len(digests), _VECTORS_AT_ONCE):
                 part = digests[start : start + _VECTORS_AT_ONCE]
-                asked = (select_vectors(len(part)), (embedder_id, *part))
+                statement = SELECT_VECTORS.format(marks=", ".join("?" * len(part)))
+                result = connection.execute(statement, (embedder_id, *part))
                 known |= {
                     digest: blob
-                    for digest, dim, blob, crc in connection.execute(*asked)
+                    for digest, dim, blob, crc in result
                     if len(blob) == 4 * dim and vector_crc(embedder_id, digest, blob) == crc
                 }
         return known
-
-    def ask(self, question: Callable[[ReadConnection], T]) -> T:
-        """Call a function with a connection that sees no scope; return its result."""
-        with self._connected(VECTORS_ONLY) as connection:
-            return question(connection)
 
     def verify(self, scope: ScopeKey) -> list[str]:
         """Return what is wrong with the scope's log; see `audit_scope`."""
@@ -280,15 +244,23 @@ class JournalReader:
         with self._connected(scope_digest(scope), WHOLE_STORE) as connection:
             return audit_scope(connection, scope)
 
-    def compare_tips(self, book: TipBook) -> list[str]:
-        """Return where each noted end and its log disagree; see `proof.audit.compare_tips`."""
-        from memagent.journal.proof.audit import compare_noted
+    def compare_tips(self) -> list[str]:
+        """Return where the noted ends and the logs disagree; see `audit.compare_tips`.
 
-        noted, problems = book.sound()
-        for end in noted:
-            with self._connected(end.digest, WHOLE_STORE) as connection:
-                problems += compare_noted(connection, end)
-        return problems
+        [] where nothing was noted, unless a key or the settings ask for it: then a
+        missing file is told.
+        """
+        from memagent.journal.proof.audit import compare_tips
+
+        self.ready()
+        book = self._backend.book
+        if book is None:
+            return []
+        if not book.path.exists():
+            why = "the settings name it" if book.shared else "the store has a key"
+            return [f"{book.path} is missing, though {why}"] if book.shared or book.keyed else []
+        with self._connected(WHOLE_STORE) as connection:
+            return compare_tips(connection, book)
 
     def verify_erased(self) -> list[str]:
         """Return what is wrong with the logs of erased scopes; see `audit_erased`."""

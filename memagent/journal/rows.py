@@ -19,11 +19,11 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, ValidationError
@@ -68,6 +68,23 @@ REDACTED: Final = "redacted"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _ENTRY: Final[TypeAdapter[Entry]] = TypeAdapter(Entry)
+
+
+class Tip(NamedTuple):
+    """The end of a scope's log."""
+
+    scope_id: int
+    head: int
+    chain: bytes
+    recorded_us: int
+
+
+class ReadConnection(Protocol):
+    """A connection that only reads."""
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ..., /) -> Any:
+        """Run a statement with `?` for each parameter; gives a driver's cursor."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +205,28 @@ def next_chain(previous: bytes, *, seq: int, kind: str, recorded_us: int, digest
     return hashlib.sha256(
         previous + struct.pack(">qqI", seq, recorded_us, len(label)) + label + digest
     ).digest()
+
+
+def follows(
+    before: bytes, chain: bytes, *, seq: int, kind: str, recorded_us: int, digest: bytes
+) -> bool:
+    """Tell whether a header with this chain hash follows one with the hash `before`."""
+    try:
+        after = next_chain(before, seq=seq, kind=kind, recorded_us=recorded_us, digest=digest)
+    except (AttributeError, TypeError, struct.error):  # SQLite lets other types through
+        return False
+    return chain == after
+
+
+def fits(
+    salt: Any, body: Any, digest: bytes, seq: int, rewritten: Callable[[int], bytes | None]
+) -> bool:
+    """Tell whether a payload is the one that its header names, or its last rewriting."""
+    try:
+        own = payload_digest(salt, body)
+    except TypeError:
+        return False
+    return own == digest or own == rewritten(seq)
 
 
 def vector_crc(embedder_id: str, digest: str, blob: bytes) -> int:

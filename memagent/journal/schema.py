@@ -32,7 +32,7 @@ from typing import Final
 
 from memagent.core import crash_points
 from memagent.core.errors import StoreError
-from memagent.journal.backend import Backend, DriverConnection, ReadConnection, corrupt
+from memagent.journal.backend import Backend, corrupt
 from memagent.journal.rows import (
     FORMAT,
     GUESTS,
@@ -42,6 +42,7 @@ from memagent.journal.rows import (
     SETTING,
     TABLES,
     VERSION_TABLE,
+    ReadConnection,
 )
 
 _NUMBER: Final = int(FORMAT.partition("/")[2])
@@ -57,7 +58,7 @@ class SchemaState(StrEnum):
     CURRENT = "current"
 
 
-def schema_state(connection: ReadConnection | DriverConnection, backend: Backend) -> SchemaState:
+def schema_state(connection: ReadConnection, backend: Backend) -> SchemaState:
     """Return the state of the database.
 
     Raises `StoreCorrupt` when it is not a memagent store and `StoreError` when it is a
@@ -168,26 +169,24 @@ def statements_after(revision: str | None, *, server: bool) -> list[str]:
 def make_schema(backend: Backend) -> None:
     """Create or migrate the tables where needed, in one transaction.
 
-    The caller holds the writer's lock where there is one. Raises as `schema_state` does.
+    The caller holds the writer's lock where there is one. Raises as `schema_state` does,
+    and what the driver raises.
     """
-    try:
-        with closing(backend.schema_connection()) as connection:
-            if schema_state(connection, backend) is SchemaState.CURRENT:
-                return
-            # From here on no other process makes or migrates; one may have done so just now.
-            connection.execute(backend.begin_schema)
-            state = schema_state(connection, backend)
-            if state is not SchemaState.CURRENT:
-                connection.execute(_VERSIONS)
-                row = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
-                for statement in statements_after(row and row[0], server=backend.shared):
-                    connection.execute(statement)
-                connection.execute(f"DELETE FROM {VERSION_TABLE}")
-                connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES ('{SCHEMA_REVISION}')")
-                if state is SchemaState.EMPTY:
-                    crash_points.reach("schema.created")
-                else:
-                    crash_points.reach("schema.migrated")
-            connection.execute("COMMIT")
-    except backend.driver_error as exc:
-        raise backend.error(exc, "opening") from exc
+    with closing(backend.plain_connection()) as connection:
+        if schema_state(connection, backend) is SchemaState.CURRENT:
+            return
+        # From here on no other process makes or migrates; one may have done so just now.
+        connection.execute(backend.begin_schema)
+        state = schema_state(connection, backend)
+        if state is not SchemaState.CURRENT:
+            connection.execute(_VERSIONS)
+            row = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
+            for statement in statements_after(row and row[0], server=backend.shared):
+                connection.execute(statement)
+            connection.execute(f"DELETE FROM {VERSION_TABLE}")
+            connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES ('{SCHEMA_REVISION}')")
+            if state is SchemaState.EMPTY:
+                crash_points.reach("schema.created")
+            else:
+                crash_points.reach("schema.migrated")
+        connection.execute("COMMIT")

@@ -27,9 +27,8 @@ import asyncio
 import hashlib
 import os
 import sqlite3
-import threading
-from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -39,20 +38,20 @@ from memagent.core.errors import ConfigError, InputError, StoreError
 from memagent.core.records import Record, Text
 from memagent.journal import sqlite_engine
 from memagent.journal.backend import (
-    COUNT_RESPONSES,
+    SELECT_CHAIN,
     SQLITE,
+    Backend,
     DriverCursor,
     Statements,
-    Tip,
     corrupt,
-    oldest_kept,
 )
-from memagent.journal.file_lock import FileLock
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.proof.audit import compare_noted, compare_tips, count_in_files, files_of
+from memagent.journal.proof.audit import compare_noted, count_in_files, files_of
 from memagent.journal.proof.tips import NO_SEAL, Seal, TipBook, ends_of
-from memagent.journal.rows import ScopeKey, scope_digest, system_clock
+from memagent.journal.rows import ScopeKey, Tip, scope_digest, system_clock
 from memagent.journal.sqlite_engine import (
+    FileLock,
+    ReadPool,
     Synchronous,
     connect_for_reading,
     create_file,
@@ -62,51 +61,40 @@ from memagent.journal.sqlite_engine import (
 )
 from memagent.protocols import Clock
 
-_MAX_HEADS: Final = 65_536
-_PRUNED_AT_ONCE: Final = 1_000
-_CHAIN_AT: Final = (
-    "SELECT journal.chain FROM journal JOIN scopes ON scopes.id = journal.scope_id "
-    "WHERE scopes.digest = ? AND journal.seq = ?"
-)
-_PRUNE: Final = (
-    "DELETE FROM idempotency WHERE (scope_id, key) IN "
-    f"(SELECT scope_id, key FROM idempotency WHERE created_us < ? LIMIT {_PRUNED_AT_ONCE})"
-)
-_DROP: Final = (
-    "DELETE FROM idempotency WHERE scope_id = (SELECT id FROM scopes WHERE digest = ?) AND key = ?"
-)
-
 
 @dataclass(frozen=True)
-class SqliteBackend:
+class SqliteBackend(Backend):
     """The database file at a path; equal for the same path, whatever else was asked for."""
 
     path: Path
     synchronous: Synchronous = field(default="FULL", compare=False)
-    shared = False
+    lock_timeout_s: float = field(default=0.0, compare=False)
+    """How long to wait for another process to give the store up."""
+    seal: Seal = field(default=NO_SEAL, compare=False, repr=False)
+    """Without a file of the ends of logs, they are noted beside the database."""
     sql: Statements = field(default=SQLITE, compare=False, repr=False)
+    shared = False
     page_rows = 512
-    driver_error: type[Exception] = field(default=sqlite3.Error, compare=False, repr=False)
-    read_errors: tuple[type[Exception], ...] = field(
-        default=(sqlite3.Error,), compare=False, repr=False
-    )
     begin_schema = "BEGIN IMMEDIATE"
     table_names = (
         "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_'"
     )
-    tips: Path | None = field(default=None, compare=False)
-    """The file of the ends of logs; None is beside the database."""
-    key: bytes | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def book(self) -> TipBook:
         """The ends of logs as they were last noted."""
-        return TipBook(self.tips or self.path.with_name(f"{self.path.name}.tips"), self.key)
+        tips, key = self.seal
+        return TipBook(tips or self.path.with_name(f"{self.path.name}.tips"), key)
 
     @property
     def name(self) -> str:
         """The path."""
         return str(self.path)
+
+    @property
+    def faults(self) -> tuple[type[Exception], ...]:
+        """`sqlite3.Error`."""
+        return (sqlite3.Error,)
 
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
         """Translate an error of SQLite."""
@@ -116,21 +104,35 @@ class SqliteBackend:
         """Tell whether something else wrote to the file."""
         return isinstance(exc, sqlite3.IntegrityError)
 
-    def schema_connection(self) -> sqlite3.Connection:
-        """Open a connection that may write, and has not made the file durable yet."""
-        return sqlite_engine.connect_for_writing(self.path)
+    def readers(self) -> ReadPool:
+        """Open a pool of its own."""
+        return ReadPool(self.path)
+
+    def take_lock(self) -> Callable[[], None]:
+        """Take the lock beside the file, and make the file."""
+        create_folder(self.path)
+        held = FileLock(self.path.with_name(f"{self.path.name}.lock"))
+        held.acquire(timeout_s=self.lock_timeout_s)
+        try:
+            create_file(self.path)
+        except BaseException:
+            held.release()
+            raise
+        return held.release
 
     def connect(self) -> sqlite3.Connection:
         """Open the writing connection, durable as asked."""
-        connection = sqlite_engine.connect_for_writing(self.path)
-        sqlite_engine.make_durable(connection, self.synchronous)
+        connection = self.plain_connection()
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {self.synchronous}")
         return connection
 
+    def plain_connection(self) -> sqlite3.Connection:
+        """Open a connection that may write, and has not made the file durable yet."""
+        return sqlite_engine.connect_for_writing(self.path)
+
     def begin(
-        self,
-        cursor: DriverCursor,
-        scopes: Collection[ScopeKey],
-        known: Mapping[ScopeKey, Tip],
+        self, cursor: DriverCursor, scopes: Collection[ScopeKey], known: Mapping[ScopeKey, Tip]
     ) -> Mapping[ScopeKey, Tip]:
         """Take SQLite's write lock; what is remembered is still so.
 
@@ -138,39 +140,32 @@ class SqliteBackend:
         what else stands there would be signed. Raises `StoreCorrupt`.
         """
         cursor.execute("BEGIN IMMEDIATE")
-        if self.key is not None:
-            for scope in scopes:
-                if scope not in known:
-                    self._compare(cursor, scope_digest(scope))
+        if self.seal.key is None:
+            return known
+        for digest in [scope_digest(key) for key in scopes if key not in known]:
+            noted = self.book.noted(digest)
+            if noted is None:
+                row = cursor.execute(SQLITE.head, (digest,)).fetchone()
+                wrong = ["a log that was never noted appeared"] if row and row[0] else []
+            else:
+                wrong = compare_noted(cursor, noted)
+            if wrong:
+                raise corrupt(
+                    self.path,
+                    f"{wrong[0]}, as {self.book.path} shows (to sign it as it stands now, run  "
+                    "memagent doctor --seal)",
+                )
         return known
 
-    def _compare(self, connection: Any, digest: str) -> None:
-        """Refuse a log that its note does not know, or that differs from it."""
-        noted = self.book.noted(digest)
-        if noted is None:
-            row = connection.execute(SQLITE.head, (digest,)).fetchone()
-            wrong = ["a log that was never noted appeared"] if row and row[0] else []
-        else:
-            wrong = compare_noted(connection, noted)
-        if wrong:
-            raise corrupt(
-                self.path,
-                f"{wrong[0]}, as {self.book.path} shows (to sign it as it stands now, run  "
-                "memagent doctor --seal)",
-            )
+    def begin_about(self, seen: Sequence[str]) -> str:  # noqa: ARG002  # interface
+        """Begin plainly: statements name the scope, and nothing else keeps scopes apart."""
+        return "BEGIN"
 
     def write_rows(
         self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
     ) -> int:
         """Run one `executemany`."""
         return cursor.executemany(statement, rows).rowcount
-
-    def last_erasure(self, cursor: DriverCursor) -> str:  # noqa: ARG002  # interface
-        """Return "": only this process erases, and it forgets its vectors when it does."""
-        return ""
-
-    def forget_copies(self, cursor: DriverCursor, digest: str) -> None:  # interface
-        """Do nothing: copies lie in files of their own, which go before."""
 
     def in_transaction(self, connection: Any) -> bool:
         """Tell whether the connection is in one."""
@@ -181,7 +176,8 @@ class SqliteBackend:
 
         Copies all of it, waiting for readers, when asked to or when it has grown long.
         """
-        mode = "TRUNCATE" if whole or sqlite_engine.wal_is_long(self.path) else "PASSIVE"
+        long = sqlite_engine.wal_bytes(self.path) > sqlite_engine.WAL_LIMIT_BYTES
+        mode = "TRUNCATE" if whole or long else "PASSIVE"
         busy, _, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         return not busy
 
@@ -202,7 +198,7 @@ class SqliteBackend:
         """
         last = self.book.last()
         if last is not None and self.synchronous in ("FULL", "EXTRA"):
-            row = connection.execute(_CHAIN_AT, (last.digest, last.seq)).fetchone()
+            row = connection.execute(SELECT_CHAIN, (last.digest, last.seq)).fetchone()
             if row is None or bytes(row[0]) != last.chain:
                 raise corrupt(
                     self.path,
@@ -210,99 +206,7 @@ class SqliteBackend:
                     f"row {last.seq} of a log that ends before it or was changed (to go on "
                     "with what is there, run  memagent doctor --seal)",
                 )
-        self.book.open(() if self.book.path.exists() else ends_of(connection))
-
-    def committed(self, tips: Mapping[ScopeKey, Tip]) -> None:
-        """Note the ends of logs beside the store."""
-        self.book.note(tips)
-
-    def closed(self) -> None:
-        """Close the file of the ends."""
-        self.book.close()
-
-    def prune_responses(self, before_us: int, most: int) -> int:
-        """Delete a thousand rows at a time, so that the writer never waits long."""
-        total = 0
-        with closing(sqlite_engine.connect_for_writing(self.path)) as connection:
-            counts = dict(connection.execute(COUNT_RESPONSES).fetchall())
-            limit_us = oldest_kept(counts, before_us=before_us, most=most)
-            while True:
-                gone = connection.execute(_PRUNE, (limit_us,)).rowcount
-                total += gone
-                if gone < _PRUNED_AT_ONCE:
-                    return total
-
-    def drop_response(self, digest: str, key: str) -> bool:
-        """Delete one response."""
-        with closing(sqlite_engine.connect_for_writing(self.path)) as connection:
-            return connection.execute(_DROP, (digest, key)).rowcount > 0
-
-    def readers(self) -> SqliteReaders:
-        """Open a pool of its own."""
-        return SqliteReaders(self.path)
-
-
-class SqliteReaders:
-    """A pool of read-only connections to a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._pool = path, sqlite_engine.ReadPool(path)
-
-    @contextmanager
-    def reading(self, seen: Sequence[str]) -> Generator[sqlite3.Connection]:  # noqa: ARG002  # interface
-        """Lend a connection.
-
-        Statements name the scope that they read, and nothing else keeps scopes apart.
-        """
-        with self._pool.lend() as connection:
-            yield connection
-
-    def heads(self) -> WatchedHeads:
-        """Make heads with a connection of their own."""
-        return WatchedHeads(self._path)
-
-    def close(self) -> None:
-        """Close the pool."""
-        self._pool.close()
-
-
-class WatchedHeads:
-    """`Heads` that are looked up again only after another connection has committed.
-
-    A known head costs microseconds.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._watch: sqlite3.Connection | None = None
-        self._version = -1
-        self._heads: dict[ScopeKey, int] = {}
-
-    def head(self, scope: ScopeKey) -> int:
-        """Return the sequence of the scope's last row, 0 when it has none.
-
-        Raises `sqlite3.Error`.
-        """
-        with self._lock:
-            if self._watch is None:
-                self._watch = sqlite_engine.connect_for_reading(self._path)
-            (version,) = self._watch.execute("PRAGMA data_version").fetchone()
-            if version != self._version or len(self._heads) > _MAX_HEADS:
-                self._heads.clear()
-                self._version = version
-            head = self._heads.get(scope)
-            if head is None:
-                row = self._watch.execute(SQLITE.head, (scope_digest(scope),)).fetchone()
-                head = self._heads[scope] = 0 if row is None else row[0]
-            return head
-
-    def close(self) -> None:
-        """Close the connection."""
-        with self._lock:
-            if self._watch is not None:
-                self._watch.close()
-                self._watch = None
+        super().opened(connection)
 
 
 class SqlJournal(DatabaseJournal):
@@ -337,24 +241,9 @@ class SqlJournal(DatabaseJournal):
                 f"there is no memory at {path}; it is made when it is first opened for writing"
             )
 
-        def lock() -> FileLock:
-            create_folder(path)
-            held = FileLock(path.with_name(f"{path.name}.lock"))
-            held.acquire(timeout_s=lock_timeout_s)
-            try:
-                create_file(path)
-            except BaseException:
-                held.release()
-                raise
-            return held
-
-        super().__init__(
-            SqliteBackend(path, synchronous, tips=seal.tips, key=seal.key),
-            read_only=read_only,
-            clock=clock,
-            lock=lock,
-        )
-        known = self._opened_as
+        backend = SqliteBackend(path, synchronous, lock_timeout_s, seal)
+        super().__init__(backend, read_only=read_only, clock=clock)
+        known = None if self._writer is None else self._writer.backend
         if isinstance(known, SqliteBackend) and known.synchronous != synchronous:
             self.close()
             raise ConfigError(
@@ -366,20 +255,6 @@ class SqlJournal(DatabaseJournal):
         """Return (size in bytes, number of needles in it) of each file of the store. Blocks."""
         return count_in_files(files_of(self.path), needles)
 
-    def compare_tips(self) -> list[str]:
-        """Return where the store and the noted ends of its logs disagree; blocks.
-
-        [] where nothing was noted, unless a key is set: then a missing file is told.
-        """
-        self._check()
-        backend = self._backend
-        assert isinstance(backend, SqliteBackend)
-        book = backend.book
-        if not book.path.exists():
-            lost = f"{book.path} is missing, though the store has a key"
-            return [lost] if backend.key is not None else []
-        return self._reader.ask(lambda connection: compare_tips(connection, book))
-
 
 def seal_store(path: Path, seal: Seal) -> int:
     """Note the ends of all logs anew, as the store has them now; return how many.
@@ -390,11 +265,7 @@ def seal_store(path: Path, seal: Seal) -> int:
     lock = FileLock(path.with_name(f"{path.name}.lock"))
     lock.acquire()
     try:
-        backend = SqliteBackend(path, tips=seal.tips, key=seal.key)
-        with closing(connect_for_reading(path)) as connection:
-            ends = ends_of(connection)
-        backend.book.rewrite(ends)
-        return len(ends)
+        return _note(path, seal)
     finally:
         lock.release()
 
@@ -445,10 +316,12 @@ def verify_store(path: Path, *, seal: Seal = NO_SEAL) -> CopyReport:
         for scope in asyncio.run(journal.scopes()):
             problems += [f"{scope.user_id}: {fault}" for fault in journal.verify(scope)]
         problems += journal.verify_erased()
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     return CopyReport(
         path=str(path),
         size_bytes=path.stat().st_size,
-        sha256=_sha256(path),
+        sha256=digest,
         memories=len(ends),
         rows=sum(end[3] for end in ends),
         service=service_file(path).exists(),
@@ -522,12 +395,9 @@ def _copy(source: Path, target: Path) -> None:
         raise store_error(exc, source, "copying") from exc
 
 
-def _note(path: Path, seal: Seal) -> None:
+def _note(path: Path, seal: Seal) -> int:
+    """Note the ends of all logs of a store; return how many."""
     with closing(connect_for_reading(path)) as connection:
         ends = ends_of(connection)
-    TipBook(seal.tips or path.with_name(f"{path.name}.tips"), seal.key).rewrite(ends)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    SqliteBackend(path, seal=seal).book.rewrite(ends)
+    return len(ends)

@@ -7,6 +7,11 @@ nobody. The surprise: a database file must never be opened by other means while 
 connection of this process is open. Closing any descriptor of it drops every POSIX lock
 of the process, SQLite's among them. So even the check whether a file is a database goes
 through SQLite.
+
+One process writes: it has an exclusive lock on a file beside the database, which holds
+its process id. The kernel keeps the lock (`filelock`), so a killed process leaves none
+behind, and the file itself stays. A forked child drops its copy of the lock, and the
+parent keeps it.
 """
 
 from __future__ import annotations
@@ -15,23 +20,30 @@ import errno
 import os
 import sqlite3
 import sys
+import threading
+import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 from weakref import WeakSet
 
+import filelock
+
+from memagent.core import crash_points
 from memagent.core.errors import (
     ConfigError,
     InputError,
     StoreCorrupt,
     StoreError,
+    StoreLocked,
     StoreReadOnly,
     StoreUnavailable,
 )
-from memagent.journal.backend import ADVICE
+from memagent.journal.backend import ADVICE, SQLITE
+from memagent.journal.rows import ScopeKey, scope_digest
 
 Synchronous: TypeAlias = Literal["FULL", "EXTRA", "NORMAL", "OFF"]
 """The durability of a commit: FULL and EXTRA survive a power cut, NORMAL and OFF only the
@@ -39,21 +51,29 @@ death of the process.
 """
 
 _BUSY_S: Final = 5.0
-_WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
+WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _READ_CONNECTIONS: Final = 4
-_UNAVAILABLE: Final = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_INTERRUPT,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOLFS,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_PROTOCOL,
-    }
-)
+_MAX_HEADS: Final = 65_536
+_LOCK_POLL_S: Final = 0.02
+_DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+# What an error of SQLite is for the caller, by its code.
+_KINDS: Final[Mapping[int, type[StoreError | InputError]]] = {
+    sqlite3.SQLITE_CORRUPT: StoreCorrupt,
+    sqlite3.SQLITE_NOTADB: StoreCorrupt,
+    sqlite3.SQLITE_READONLY: StoreReadOnly,
+    sqlite3.SQLITE_PERM: StoreReadOnly,
+    sqlite3.SQLITE_AUTH: StoreReadOnly,
+    sqlite3.SQLITE_BUSY: StoreUnavailable,
+    sqlite3.SQLITE_CANTOPEN: StoreUnavailable,
+    sqlite3.SQLITE_FULL: StoreUnavailable,
+    sqlite3.SQLITE_INTERRUPT: StoreUnavailable,
+    sqlite3.SQLITE_IOERR: StoreUnavailable,
+    sqlite3.SQLITE_LOCKED: StoreUnavailable,
+    sqlite3.SQLITE_NOLFS: StoreUnavailable,
+    sqlite3.SQLITE_NOMEM: StoreUnavailable,
+    sqlite3.SQLITE_PROTOCOL: StoreUnavailable,
+    sqlite3.SQLITE_TOOBIG: InputError,
+}
 
 
 def database_path(url_or_path: str | os.PathLike[str]) -> Path:
@@ -125,11 +145,7 @@ def _making(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as exc:
-        kind = (
-            StoreReadOnly
-            if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-            else StoreUnavailable
-        )
+        kind = StoreReadOnly if exc.errno in _DENIED else StoreUnavailable
         raise kind(f"cannot make {path}: {exc.strerror}") from exc
 
 
@@ -140,17 +156,11 @@ def connect_for_writing(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA mmap_size = 0")
-        connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def make_durable(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
-    """Put a database of ours, and only of ours, into WAL mode and set what a commit waits for."""
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {synchronous}")
 
 
 def connect_for_reading(path: Path) -> sqlite3.Connection:
@@ -168,16 +178,16 @@ def connect_for_reading(path: Path) -> sqlite3.Connection:
         if exc.sqlite_errorcode & 0xFF not in (
             sqlite3.SQLITE_CANTOPEN,
             sqlite3.SQLITE_READONLY,
-        ) or _wal_bytes(path):
+        ) or wal_bytes(path):
             raise
         connection = _connect(_uri(path, "ro", immutable=True))
     return connection
 
 
+# The pools that are open: each open store has one.
 _POOLS: Final[WeakSet[ReadPool]] = WeakSet()
-"""The pools that are open: each open store has one."""
+# Whether a store was open when this process was forked.
 _forked = False
-"""Whether a store was open when this process was forked."""
 
 
 def _after_fork() -> None:
@@ -192,18 +202,26 @@ if sys.platform != "win32":
 class ReadPool:
     """Read-only connections that stay out of transactions; each is lent to one thread.
 
-    The one given back last is lent first. At most four stay open for the next.
+    The one given back last is lent first. At most four stay open for the next. The ends
+    of logs are watched by a connection of their own.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._free: deque[sqlite3.Connection] = deque()
         self._closed = False
+        self._lock = threading.Lock()
+        self._watch: sqlite3.Connection | None = None
+        self._version = -1
+        self._heads: dict[ScopeKey, int] = {}
         _POOLS.add(self)
 
     @contextmanager
-    def lend(self) -> Generator[sqlite3.Connection]:
-        """Lend a connection; one whose use failed is closed."""
+    def reading(self, seen: Sequence[str]) -> Generator[sqlite3.Connection]:  # noqa: ARG002  # interface
+        """Lend a connection; one whose use failed is closed.
+
+        Statements name the scope that they read, and nothing else keeps scopes apart.
+        """
         try:
             connection = self._free.pop()
         except IndexError:
@@ -218,44 +236,128 @@ class ReadPool:
         else:
             self._free.append(connection)
 
+    def head(self, scope: ScopeKey) -> int:
+        """Return the sequence of a scope's last row, 0 when it has none.
+
+        It is looked up again only after another connection has committed: a known one
+        costs microseconds. Raises `sqlite3.Error`.
+        """
+        with self._lock:
+            if self._watch is None:
+                self._watch = connect_for_reading(self._path)
+            (version,) = self._watch.execute("PRAGMA data_version").fetchone()
+            if version != self._version or len(self._heads) > _MAX_HEADS:
+                self._heads.clear()
+                self._version = version
+            head = self._heads.get(scope)
+            if head is None:
+                row = self._watch.execute(SQLITE.head, (scope_digest(scope),)).fetchone()
+                head = self._heads[scope] = 0 if row is None else row[0]
+            return head
+
     def close(self) -> None:
         """Close the connections; one that is lent is closed when it comes back."""
         self._closed = True
         _POOLS.discard(self)
         while self._free:
             self._free.pop().close()
+        with self._lock:
+            if self._watch is not None:
+                self._watch.close()
+                self._watch = None
 
 
-def _wal_bytes(path: Path) -> int:
+def wal_bytes(path: Path) -> int:
+    """Return the size of the write-ahead log, which grows while readers keep it from restarting."""
     try:
         return os.stat(f"{path}-wal").st_size
     except OSError:
         return 0
 
 
-def wal_is_long(path: Path) -> bool:
-    """Tell whether the write-ahead log has outgrown its limit.
-
-    It does when readers keep it from starting over.
-    """
-    return _wal_bytes(path) > _WAL_LIMIT_BYTES
-
-
 def store_error(exc: Exception, path: Path, doing: str) -> StoreError | InputError:
     """Translate an error of the database for the caller, with the path and what to do."""
+    if path.is_dir():
+        return StoreError(f"{path} is a folder; name a file in it")
     text = f"{doing} {path} failed: {exc}"
-    if not isinstance(exc, sqlite3.Error):
-        return StoreError(text)
+    code = getattr(exc, "sqlite_errorcode", -1) & 0xFF  # the driver's own errors have none
+    kind = _KINDS.get(code, StoreError)
+    return kind(f"{text}; {ADVICE}" if kind is StoreCorrupt else text)
+
+
+def process_lives(pid: int) -> bool:
+    """Tell whether a process runs; True where that cannot be asked without doing it harm."""
+    if sys.platform == "win32":
+        return True
     try:
-        code = exc.sqlite_errorcode & 0xFF
-    except AttributeError:  # raised by the driver, not by SQLite
-        return StoreError(text)
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return StoreCorrupt(f"{text}; {ADVICE}")
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        return StoreReadOnly(text)
-    if code in _UNAVAILABLE:
-        return StoreUnavailable(text)
-    if code == sqlite3.SQLITE_TOOBIG:
-        return InputError(text)
-    return StoreError(text)
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+class FileLock:
+    """An exclusive lock held by this process from `acquire` to `release`.
+
+    Not re-entrant.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = filelock.FileLock(
+            path, mode=0o600, thread_local=False, fallback_to_soft=False, poll_interval=_LOCK_POLL_S
+        )
+
+    def acquire(self, *, timeout_s: float = 0.0) -> None:
+        """Take the lock, trying for `timeout_s`.
+
+        Raises `StoreLocked` with the holder's process id, `StoreReadOnly` when the file
+        cannot be made there, and `StoreError` when the file system knows no locks.
+        """
+        try:
+            self._lock.acquire(timeout=timeout_s)
+        except filelock.Timeout:
+            pid = self.holder()
+            who = "another process" if pid is None else f"process {pid}"
+            raise StoreLocked(
+                f"{who} is the writer of this store (lock file {self.path}); use that "
+                "process, close it, or open with read_only=True",
+                pid=pid,
+            ) from None
+        except OSError as exc:
+            if exc.errno in _DENIED:
+                raise StoreReadOnly(
+                    f"cannot write {self.path}: {exc.strerror}; open the store with read_only=True"
+                ) from exc
+            raise StoreError(
+                f"cannot make the lock file {self.path}: {exc.strerror}; put the store on a "
+                "file system that knows file locks"
+            ) from exc
+        self._write(f"{os.getpid()}\n")
+        crash_points.reach("lock.acquired")
+
+    def holder(self) -> int | None:
+        """Return the process id written by the last holder; None when there is none."""
+        for _ in range(3):  # a new holder writes its id just after it takes the lock
+            try:
+                written = self.path.read_text(encoding="ascii", errors="replace").strip()
+            except OSError:
+                return None
+            if written.isdigit():
+                return int(written)
+            time.sleep(_LOCK_POLL_S)
+        return None
+
+    def release(self) -> None:
+        """Give the lock back; harmless when it is not held."""
+        if self._lock.is_locked:
+            crash_points.reach("lock.releasing")
+            self._write("")
+            self._lock.release()
+
+    def _write(self, text: str) -> None:
+        # A stale process id in a free lock file misleads nobody.
+        with suppress(OSError):
+            self.path.write_text(text, encoding="ascii")

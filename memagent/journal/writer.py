@@ -8,34 +8,32 @@ group, or alone after a moment. An erasure is acknowledged after the files were 
 (`committer`).
 
 The writers open in this process are known by their database: a second open of the same
-store shares the first one's writer.
-
-A child made by `fork` inherits none of them. It keeps the connections untouched: using
-or closing one across a fork corrupts a SQLite database, and ends a session of the
-parent's elsewhere. Its lock files are dropped by `filelock`.
+store shares the first one's writer, and a child made by `fork` inherits none of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from memagent.core import crash_points
 from memagent.core.errors import StoreError
-from memagent.journal.backend import Backend, corrupt
-from memagent.journal.committer import Committer, Outcome, PendingRows, VectorKey
-from memagent.journal.file_lock import FileLock
+from memagent.journal.backend import Backend, OpenParts
+from memagent.journal.committer import (
+    Appended,
+    AppendRequest,
+    Committer,
+    Outcome,
+    PendingVectors,
+    VectorKey,
+)
 from memagent.journal.schema import make_schema
-from memagent.journal.transaction import Appended, AppendRequest
 
 _MAX_GROUP: Final = 512
 _MAX_GROUP_BYTES: Final = 32 * 1024 * 1024
@@ -56,13 +54,13 @@ class _Waiting(NamedTuple):
 class JournalWriter:
     """The writing thread of a database.
 
-    The caller has prepared the schema, and holds the writer's lock where there is one.
+    The caller has prepared the schema, and hands over what frees the writer's lock.
     Methods may be called from any thread.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self.pending = PendingRows()
+    def __init__(self, backend: Backend, unlock: Callable[[], None]) -> None:
+        self.backend, self._unlock = backend, unlock
+        self.pending = PendingVectors()
         self.committer = Committer(backend, self.pending)
         self._lock = threading.Lock()
         self._closing = False
@@ -85,23 +83,19 @@ class JournalWriter:
 
     def put_vectors(self, rows: Mapping[VectorKey, bytes]) -> None:
         """Write vectors with the next group; `pending` has them at once."""
-        if self.pending.put_vectors(rows) and rows:
+        if self.pending.put(rows) and rows:
             self._put(_Signal.PENDING)
 
-    def put_meta(self, key: str, value: str) -> None:
-        """Write a property of the store with the next group; `pending` has it at once."""
-        self.pending.put_meta(key, value)
-        self._put(_Signal.PENDING)
-
     def close(self) -> None:
-        """Write what waits, empty the write-ahead log and end the thread."""
+        """Write what waits, empty the write-ahead log, end the thread and free the lock."""
         self._put(_Signal.STOP)
         self._thread.join()
+        self._unlock()
 
     def _put(self, item: _Waiting | _Signal) -> None:
         with self._lock:
             if self._closing:
-                raise StoreError(f"the journal at {self._backend.name} is closed")
+                raise StoreError(f"the journal at {self.backend.name} is closed")
             self._closing = item is _Signal.STOP
             self._queue.put(item)
 
@@ -117,7 +111,7 @@ class JournalWriter:
                 wake_at = None
                 crash_points.reach("append.taken")
                 self._commit(group)
-                self.committer.checkpoint_when_long()
+                self.committer.checkpoint(whole=False)
             if wake_at is None and (signalled or self.pending):
                 wake_at = now + _CACHE_DELAY_S
             if wake_at is None and self.committer.scrub_due:
@@ -177,77 +171,24 @@ def _deliver(results: list[tuple[asyncio.Future[Appended], Outcome]]) -> None:
             future.set_exception(outcome)
 
 
-@dataclass(slots=True)
-class _Open:
-    backend: Backend
-    writer: JournalWriter
-    lock: FileLock | None
-    users: int = 1
-
-
-class OpenWriters:
-    """The table of open writers. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_backend: dict[Backend, _Open] = {}
-        self._inherited: list[_Open] = []
-        self._watches_forks = False
-
-    def acquire(
-        self, backend: Backend, *, lock: Callable[[], FileLock] | None
-    ) -> tuple[JournalWriter, Backend]:
-        """Return the writer of a database, opened if need be, and the backend it was opened with.
-
-        Give it back with `release`.
-
-        `lock` takes the lock that keeps other processes from writing, and makes the
-        place ready. Raises as opening a journal does.
-        """
-        with self._lock:
-            if not self._watches_forks and sys.platform != "win32":
-                os.register_at_fork(after_in_child=self._forget)
-                self._watches_forks = True
-            shared = self._by_backend.get(backend)
-            if shared is None:
-                self._by_backend[backend] = shared = _open(
-                    backend, lock() if lock is not None else None
-                )
-            else:
-                shared.users += 1
-            return shared.writer, shared.backend
-
-    def release(self, backend: Backend) -> None:
-        """Give a writer back; the last one to do so closes it and frees the lock."""
-        with self._lock:
-            shared = self._by_backend[backend]
-            shared.users -= 1
-            if shared.users == 0:
-                del self._by_backend[backend]
-                shared.writer.close()
-                if shared.lock is not None:
-                    shared.lock.release()
-
-    def _forget(self) -> None:
-        self._lock = threading.Lock()
-        for shared in self._by_backend.values():
-            self._inherited.append(shared)
-        self._by_backend = {}
-
-
-def _open(backend: Backend, lock: FileLock | None) -> _Open:
-    try:
-        make_schema(backend)
-        return _Open(backend, JournalWriter(backend), lock)
-    except UnicodeDecodeError as exc:
-        if lock is not None:
-            lock.release()
-        raise corrupt(backend.name, "it holds bytes that are no text") from exc
-    except BaseException:
-        if lock is not None:
-            lock.release()
-        raise
-
-
-OPEN_WRITERS = OpenWriters()
+OPEN_WRITERS: Final = OpenParts[Backend, JournalWriter]()
 """The open writers of this process."""
+
+
+def open_writer(backend: Backend) -> JournalWriter:
+    """Return the writer of a database, opened if need be; `OPEN_WRITERS` takes it back.
+
+    Raises as opening a journal does.
+    """
+
+    def make() -> JournalWriter:
+        unlock = backend.take_lock()
+        try:
+            with backend.translating("opening"):
+                make_schema(backend)
+                return JournalWriter(backend, unlock)
+        except BaseException:
+            unlock()
+            raise
+
+    return OPEN_WRITERS.acquire(backend, make)

@@ -40,8 +40,8 @@ PAIR_PIECES = 72
 """Most pieces read of each text of a pair."""
 WEIGHTS_LIMIT_BYTES = 10_800_000
 """Most bytes of the shipped file."""
+# Most padded pieces a batch; larger ones leave the cache and gain nothing.
 _BATCH_PIECES = 1_536
-"""Most padded pieces a batch; larger ones leave the cache and gain nothing."""
 _FAR = -1e4
 _WORD = re.compile(r"[^\W_]+|[^\w\s\x00-\x1f\x7f]|_")
 _GELU = float(np.sqrt(2 / np.pi))
@@ -94,22 +94,6 @@ class Tokenizer:
         return left + right, [0] * len(left) + [1] * len(right)
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """The encoder's vectors of B texts."""
-
-    tokens: tuple[Array, ...]
-    """The states (T, D) of each text's pieces, its marks included."""
-    pooled: Array
-    """First state beside the mean of all (B, 2 D)."""
-
-    @property
-    def vectors(self) -> Array:
-        """The unit vectors (B, D) of the texts: the means, normalised."""
-        means = self.pooled[:, self.pooled.shape[1] // 2 :]
-        return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-9)
-
-
 class Network:
     """The encoder and the heads of one file; reads only, safe to share between threads."""
 
@@ -132,18 +116,19 @@ class Network:
         """D, the units of the encoder."""
         return self._words.shape[1]
 
-    def encode(self, inputs: Sequence[tuple[list[int], list[int]]]) -> Encoded:
-        """Return the states of texts, given as rows and segments; equal lengths run together."""
-        states: dict[int, Array] = {}
+    def encode(self, inputs: Sequence[tuple[list[int], list[int]]]) -> Array:
+        """Return the first state of each text beside the mean of all (N, 2 D).
+
+        Texts are rows and segments; equal lengths run together.
+        """
         pooled = np.zeros((len(inputs), 2 * self.width), np.float32)
         for places in _batches([len(rows) for rows, _ in inputs]):
             lengths = [len(inputs[place][0]) for place in places]
             hidden = self._run([inputs[place] for place in places], lengths)
             for place, length, own in zip(places, lengths, hidden, strict=True):
-                states[place] = own[:length]
                 pooled[place, : self.width] = own[0]
                 pooled[place, self.width :] = own[:length].mean(axis=0)
-        return Encoded(tuple(states[place] for place in range(len(inputs))), pooled)
+        return pooled
 
     def array(self, name: str) -> Array:
         """Return one array of the file in float32; a matrix is (in, out)."""
@@ -204,6 +189,12 @@ class Network:
         rows *= self._arrays[f"{name}.weight"]
         rows += self._arrays[f"{name}.bias"]
         return rows
+
+
+def units(pooled: Array) -> Array:
+    """Return the unit vectors (N, D) of texts, given as `Network.encode` returns them."""
+    means = pooled[:, pooled.shape[1] // 2 :]
+    return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-9)
 
 
 def open_network(path: Path) -> Network:

@@ -1,4 +1,4 @@
-"""The reader: what a turn states, what a new statement ends, what answers a question.
+"""The reader: whether a turn states something, and what a new statement ends.
 
     reader = open_reader()                          # the shipped weights, loaded once
     old = Statement("just signed at the bakery", speaker="Ana", at=january)
@@ -11,7 +11,8 @@ errs on the side of keeping: a missed update leaves two statements, a wrong one 
 a fact. Three steps, each cheaper than the next. The *turn* head drops what states
 nothing, among the candidates too. The *light* head compares vectors, one a statement,
 and proposes a few. Only those are read together with the new statement by the whole
-encoder, and `Thresholds.change` decides; a second change by one statement needs more.
+encoder, and a logistic over what all heads say and a few words (`change_numbers`)
+decides; a second change by one statement needs more.
 
 Keep `Statement.vector` and `.states` (`Reader.read` fills them): a candidate without
 them costs a run of the encoder. The text of a candidate is what was said, without
@@ -34,29 +35,31 @@ from typing import Final, Literal
 
 import numpy as np
 
-from memagent.language.network import Array, Encoded, Network, Pieces, open_network, softmax
+from memagent.language.network import Array, Network, open_network, softmax, units
+from memagent.language.vocabulary import BESIDE, FIRST_PERSON, NUMBER, OF_KIN, STAYING, TURNING
 
-Subject = Literal["self", "named", "other"]
-Time = Literal["past", "now", "future", "none"]
-Polarity = Literal["+", "-"]
 Relation = Literal["replaces", "ends", "adds", "same", "unrelated"]
-Match = Literal["answers", "speaks", "no"]
-
-SUBJECTS: Final[tuple[Subject, ...]] = ("self", "named", "other")
-TIMES: Final[tuple[Time, ...]] = ("past", "now", "future", "none")
-POLARITIES: Final[tuple[Polarity, ...]] = ("+", "-")
 RELATIONS: Final[tuple[Relation, ...]] = ("replaces", "ends", "adds", "same", "unrelated")
-MATCHES: Final[tuple[Match, ...]] = ("answers", "speaks", "no")
+
+_DEEDS: Final = {"replaces": "says what holds in its place", "ends": "says that it ended"}
 
 WEIGHTS_FILE: Final = Path(__file__).parent / "data" / "reader.npz.zlib"
 LIGHT: Final = 64
 """Units of each projection of the light heads."""
 EXTRAS: Final = 4
 """Numbers of a pair beside its texts; see `pair_extras`."""
+NUMBERS: Final = 19
+"""Numbers by which a change is decided; see `change_numbers`."""
+BACKED: Final = 0.1
+"""Least probability of a change by the pair head alone, whatever else speaks for it."""
+MANY_WORDS: Final = 30
+"""Words of a long text, which tells more than one thing."""
+SURE: Final = 0.95
+"""Least probability of a change where either text is long."""
 _DAY_S: Final = 86_400.0
-_MOST_ODDS: Final = 3.0
-_LONGEST_VALUE: Final = 16
-"""Most pieces of a value span."""
+_MOST_LEAD: Final = 6.0
+# Log odds against a change of the candidate that is not there beside a single one.
+_ALONE: Final = 9.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +71,11 @@ class Thresholds:
     light: float = 0.03
     """Of a change by the light head; below it a candidate is not read together."""
     change: float = 0.9
-    """Of a change (replaces or ends) by the whole encoder and the turn head; see `together`."""
+    """Of a change (replaces or ends) by `weights`."""
     proposals: int = 4
     """Most candidates that are read together with one new statement."""
+    weights: tuple[float, ...] = (0.0, 1.0, *[0.0] * (NUMBERS - 2))
+    """Of each number of `change_numbers`; by default the pair head's odds decide alone."""
 
 
 @dataclass(frozen=True)
@@ -82,24 +87,9 @@ class Statement:
     """Empty if not known."""
     at: datetime | None = None
     vector: Array | None = None
-    """Its `TurnReading.vector` (D,), if it was read before."""
+    """Its unit vector (D,), if it was read before."""
     states: float | None = None
-    """Its `TurnReading.states`, if it was read before."""
-
-
-@dataclass(frozen=True)
-class TurnReading:
-    """The statement of one turn."""
-
-    states: float
-    """Probability that it states something one would look up later."""
-    subject: Subject
-    time: Time
-    polarity: Polarity
-    value: tuple[int, int] | None
-    """First character of the value and one past its last, or None."""
-    vector: Array
-    """Unit vector (D,), for `Statement.vector`."""
+    """The probability that it states something one would look up later, if it was read."""
 
 
 @dataclass(frozen=True)
@@ -123,15 +113,14 @@ class PairReading:
 
 
 @dataclass(frozen=True)
-class MatchReading:
-    """The relation of a statement to a question: probabilities that sum to 1."""
+class Weighed:
+    """A candidate that was read together with a new statement."""
 
-    answers: float
-    speaks: float
-    """It speaks of what is asked but does not answer it (an older state, for example)."""
-    no: float
-    span: tuple[int, int] | None
-    """Characters of the statement that answer, if it does; None in an empty text."""
+    index: int
+    """Place among the candidates."""
+    pair: PairReading
+    numbers: tuple[float, ...]
+    """See `change_numbers`."""
 
 
 @dataclass(frozen=True)
@@ -146,48 +135,12 @@ class Change:
 
 
 class Reader:
-    """Typed readings of texts by one network; reads only, safe to share between threads."""
+    """Readings of texts by one network; reads only, safe to share between threads."""
 
     def __init__(self, network: Network, thresholds: Thresholds) -> None:
         """Take a network and the probabilities from which it is believed."""
         self.network = network
         self.thresholds = thresholds
-
-    def read_turns(self, texts: Sequence[str]) -> tuple[TurnReading, ...]:
-        """Return what each text states, in order; texts are cut at 128 word pieces."""
-        if not texts:
-            return ()
-        pieces = [self.network.tokenizer.pieces(text) for text in texts]
-        encoded = self._alone(pieces)
-        logits = self.network.head("turn", encoded.pooled)  # (N, 2 + 3 + 4 + 2)
-        vectors = encoded.vectors
-        first = 2 + len(SUBJECTS)
-        return tuple(
-            TurnReading(
-                states=float(softmax(row[:2])[1]),
-                subject=SUBJECTS[int(row[2:first].argmax())],
-                time=TIMES[int(row[first : first + len(TIMES)].argmax())],
-                polarity=POLARITIES[int(row[first + len(TIMES) :].argmax())],
-                value=_span(self.network.linear("value", tokens), own, 1),
-                vector=vector,
-            )
-            for row, tokens, own, vector in zip(
-                logits, encoded.tokens, pieces, vectors, strict=True
-            )
-        )
-
-    def vectors(self, statements: Sequence[Statement]) -> Array:
-        """Return the unit vectors (N, D) of statements; those that carry one are not read."""
-        missing = [place for place, own in enumerate(statements) if own.vector is None]
-        rows = np.zeros((len(statements), self.network.width), np.float32)
-        for place, own in enumerate(statements):
-            if own.vector is not None:
-                rows[place] = own.vector
-        if missing:
-            tokenizer = self.network.tokenizer
-            texts = [tokenizer.pieces(statements[place].text) for place in missing]
-            rows[missing] = self._alone(texts).vectors
-        return rows
 
     def propose(self, old: Sequence[Statement], new: Statement) -> Array:
         """Return the light head's probability (N,) that `new` changes each old statement."""
@@ -197,7 +150,9 @@ class Reader:
         """Return the light head's logits (N, relations)."""
         if not old:
             return np.zeros((0, len(RELATIONS)), np.float32)
-        vectors = self.vectors([*old, new]) * np.float32(np.sqrt(self.network.width))
+        units = [own.vector for own in self.read([*old, new]) if own.vector is not None]
+        vectors = np.array(units) * np.float32(np.sqrt(self.network.width))
+        extras = np.array([pair_extras(own, new) for own in old], np.float32)
         linear = self.network.linear
         near = linear("near", vectors)
         first, second = near[:-1], near[-1:]
@@ -206,7 +161,7 @@ class Reader:
             np.repeat(linear("new", vectors[-1:]), len(old), axis=0),
             first * second,
             np.abs(first - second),
-            np.array([pair_extras(own, new) for own in old], np.float32),
+            extras,
         ]
         return self.network.head("light", np.concatenate(parts, axis=1))
 
@@ -218,45 +173,20 @@ class Reader:
         if not old:
             return ()
         tokenizer = self.network.tokenizer
-        newer = tokenizer.pieces(pair_text(new))
-        encoded = self.network.encode(
-            [tokenizer.joined(tokenizer.pieces(pair_text(own)), newer) for own in old]
-        )
+        texts = [pair_text(own) for own in (*old, new)]
+        *older, newer = [tokenizer.pieces(text) for text in texts]
+        pooled = self.network.encode([tokenizer.joined(pieces, newer) for pieces in older])
         extras = np.array([pair_extras(own, new) for own in old], np.float32)
-        inputs = np.concatenate([encoded.pooled, extras], axis=1)
+        inputs = np.concatenate([pooled, extras], axis=1)
         return tuple(
             PairReading(*(float(share) for share in row))
             for row in softmax(self._light(old, new) + self.network.head("pair", inputs))
         )
 
-    def match(self, question: str, statements: Sequence[Statement]) -> tuple[MatchReading, ...]:
-        """Return how each statement stands to a question, read together by the whole encoder."""
-        if not statements:
-            return ()
-        tokenizer = self.network.tokenizer
-        asked = tokenizer.pieces(question)
-        texts = [tokenizer.pieces(pair_text(own)) for own in statements]
-        encoded = self.network.encode([tokenizer.joined(asked, text) for text in texts])
-        shares = softmax(self.network.head("match", encoded.pooled))
-        offset = len(tokenizer.joined(asked, Pieces((), ()))[0]) - 1
-        return tuple(
-            MatchReading(
-                *(float(share) for share in row),
-                span=_moved(
-                    _span(self.network.linear("answer", tokens), text, offset, always=True),
-                    len(own.text) - len(pair_text(own)),
-                ),
-            )
-            for row, tokens, text, own in zip(
-                shares, encoded.tokens, texts, statements, strict=True
-            )
-        )
+    def weigh(self, new: Statement, candidates: Sequence[Statement]) -> tuple[Weighed, ...]:
+        """Return the candidates that `new` may change, the likeliest by the light head first.
 
-    def changes(self, new: Statement, candidates: Sequence[Statement]) -> tuple[Change, ...]:
-        """Return the candidates that `new` replaces or ends, the surest first.
-
-        Empty if `new` states nothing or nothing is sure enough. A second change by the
-        same statement must leave half as much doubt as the first.
+        Empty if `new` states nothing.
         """
         bars = self.thresholds
         if not candidates or not new.text.strip():
@@ -268,39 +198,71 @@ class Reader:
         shares = self.propose([olds[place] for place in places], known)
         likely = sorted(range(len(places)), key=lambda rank: (-float(shares[rank]), rank))
         proposed = [places[rank] for rank in likely[: bars.proposals] if shares[rank] >= bars.light]
-        readings = self.compare([olds[place] for place in proposed], known)
-        shared = [
-            together(reading.change, known.states, olds[place].states)
-            for place, reading in zip(proposed, readings, strict=True)
-        ]
+        pairs = self.compare([olds[place] for place in proposed], known)
+        odds = [*(_log_odds(float(shares[rank])) for rank in likely), -_ALONE]
+        return tuple(
+            Weighed(
+                place,
+                pair,
+                change_numbers(
+                    olds[place], known, pair, min(odds[rank] - odds[0 if rank else 1], _MOST_LEAD)
+                ),
+            )
+            for rank, (place, pair) in enumerate(zip(proposed, pairs, strict=True))
+        )
+
+    def changes(self, new: Statement, candidates: Sequence[Statement]) -> tuple[Change, ...]:
+        """Return the candidates that `new` replaces or ends, the surest first.
+
+        Empty if `new` states nothing or nothing is sure enough. A second change by the
+        same statement must leave half as much doubt as the first; a long text tells more
+        than one thing, so that it hardly ever ends anything, nor is ended. What the pair
+        head does not back is no change: in a small memory time alone would make one.
+        """
+        bar = self.thresholds.change
+        shared = [(self.probability(own), own) for own in self.weigh(new, candidates)]
         changes: list[Change] = []
-        for rank in sorted(range(len(shared)), key=lambda rank: (-shared[rank], rank)):
-            if shared[rank] < (bars.change if not changes else (1 + bars.change) / 2):
-                break
-            changes.append(_change(proposed[rank], readings[rank], shared[rank]))
+        for share, own in sorted(shared, key=lambda entry: -entry[0]):
+            needed = (1 + bar) / 2 if changes else bar
+            longest = max(len(text.split()) for text in (new.text, candidates[own.index].text))
+            if longest > MANY_WORDS:
+                needed = max(needed, SURE)
+            if share >= needed and own.pair.change >= BACKED:
+                relation: Literal["replaces", "ends"]
+                relation = "replaces" if own.pair.replaces >= own.pair.ends else "ends"
+                deed = _DEEDS[relation]
+                reason = f"the new statement {deed} (p={share:.2f})"
+                changes.append(Change(own.index, relation, share, reason))
         return tuple(changes)
+
+    def probability(self, weighed: Weighed) -> float:
+        """Return the probability that a candidate holds no longer."""
+        odds = float(np.dot(self.thresholds.weights, weighed.numbers))
+        return float(1 / (1 + np.exp(-odds)))
 
     def read(self, statements: Sequence[Statement]) -> tuple[Statement, ...]:
         """Return statements with their vectors and the probabilities that they state something.
 
-        Those that carry both are not read again.
+        Those that carry both are not read again; texts are cut at 128 word pieces.
         """
         missing = [
             place
             for place, own in enumerate(statements)
             if own.vector is None or own.states is None
         ]
-        readings = self.read_turns([statements[place].text for place in missing])
         known = list(statements)
-        for place, reading in zip(missing, readings, strict=True):
-            known[place] = replace(known[place], vector=reading.vector, states=reading.states)
+        if missing:
+            tokenizer = self.network.tokenizer
+            pooled = self.network.encode(
+                [tokenizer.alone(tokenizer.pieces(known[place].text)) for place in missing]
+            )
+            shares = softmax(self.network.head("turn", pooled)[:, :2])[:, 1].tolist()
+            for place, share, vector in zip(missing, shares, units(pooled), strict=True):
+                known[place] = replace(known[place], vector=vector, states=share)
         return tuple(known)
 
     def _states(self, statement: Statement) -> bool:
         return (statement.states or 0.0) >= self.thresholds.states
-
-    def _alone(self, texts: Sequence[Pieces]) -> Encoded:
-        return self.network.encode([self.network.tokenizer.alone(text) for text in texts])
 
 
 @lru_cache(maxsize=2)
@@ -318,6 +280,7 @@ def open_reader(path: Path = WEIGHTS_FILE) -> Reader:
             light=float(stored[1]),
             change=float(stored[2]),
             proposals=int(stored[3]),
+            weights=tuple(map(float, stored[4:])) or Thresholds.weights,
         ),
     )
 
@@ -340,48 +303,32 @@ def pair_extras(old: Statement, new: Statement) -> tuple[float, float, float, fl
     return float(same), float(known and not same), float(days < 1), float(np.log1p(days)) / 6
 
 
-def together(change: float, *states: float | None) -> float:
-    """Return the probability of a change, given how sure it is that both texts state something.
+def change_numbers(
+    old: Statement, new: Statement, pair: PairReading, lead: float
+) -> tuple[float, ...]:
+    """Return what decides whether `new` changes `old`: a constant, odds, time and cues.
 
-    The odds are multiplied, those of a text by at most e to the 3: a pair of remarks that
-    state nothing looks like a change now and then.
+    The pair head's shares say more than its odds of a change alone. `lead` is how far the
+    light head's log odds are ahead of those for the best of the other candidates. A
+    relative whom the old text does not name is another subject; a long text tells more
+    than one thing.
     """
-    odds = [min(_log_odds(share or 0.0), _MOST_ODDS) for share in states]
-    return float(1 / (1 + np.exp(-(_log_odds(change) + sum(odds)))))
+    shares = (pair.replaces, pair.ends, pair.adds, pair.same, pair.unrelated)
+    kin = OF_KIN.search(new.text)
+    return (
+        1.0,
+        _log_odds(pair.change),
+        *(float(np.log(max(share, 1e-4))) for share in shares),
+        _log_odds(new.states or 0.0),
+        *pair_extras(old, new)[2:],
+        *(float(bool(cue.search(new.text))) for cue in (BESIDE, TURNING, STAYING, FIRST_PERSON)),
+        float(kin is not None and kin[1].casefold() not in old.text.casefold()),
+        float(bool(NUMBER.search(new.text) and NUMBER.search(old.text))),
+        lead,
+        *(float(np.log1p(len(text.split()))) for text in (old.text, new.text)),
+    )
 
 
 def _log_odds(share: float) -> float:
-    bounded = min(max(share, 1e-6), 1 - 1e-6)
+    bounded = min(max(share, 1e-4), 1 - 1e-4)
     return float(np.log(bounded / (1 - bounded)))
-
-
-def _change(place: int, pair: PairReading, probability: float) -> Change:
-    relation: Literal["replaces", "ends"] = "replaces" if pair.replaces >= pair.ends else "ends"
-    deed = "says what holds in its place" if relation == "replaces" else "says that it ended"
-    return Change(place, relation, probability, f"the new statement {deed} (p={probability:.2f})")
-
-
-def _moved(span: tuple[int, int] | None, by: int) -> tuple[int, int] | None:
-    """Return a span moved by some characters; None where it would begin before the text."""
-    return None if span is None or span[0] + by < 0 else (span[0] + by, span[1] + by)
-
-
-def _span(
-    logits: Array, text: Pieces, offset: int, *, always: bool = False
-) -> tuple[int, int] | None:
-    """Return the likeliest span of characters, or None if that is no span at all.
-
-    `logits` (T, 2) score each piece as first and last; the first row stands for "none"
-    (unless there is `always` a span), and the text's pieces begin at row `offset`.
-    """
-    rows = logits[offset : offset + len(text.rows)]
-    most = len(rows)
-    if not most:
-        return None
-    scores = rows[:, None, 0] + rows[None, :, 1]  # (T, T) first, last
-    ahead = np.arange(most)[None, :] - np.arange(most)[:, None]
-    scores = np.where((ahead >= 0) & (ahead < _LONGEST_VALUE), scores, -np.inf)
-    first, last = divmod(int(scores.argmax()), most)
-    if not always and scores[first, last] <= logits[0].sum():
-        return None
-    return text.spans[first][0], text.spans[last][1]

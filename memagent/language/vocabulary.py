@@ -36,7 +36,7 @@ _MONTHS: Final = {
     name[:3]: number
     for line in MONTHS.values()
     for number, name in enumerate(line.split(), 1)
-}  # fmt: skip
+} | {"jän": 1, "set": 9}  # fmt: skip
 _DAYS: Final[tuple[str, ...]] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WEEKDAYS: Final = {
     name[:4]: number for line in WEEKDAYS.values() for number, name in enumerate(line.split())
@@ -92,6 +92,9 @@ NEGATION: Final = re.compile(
     re.I,
 )
 """Words by which a clause denies, or ends, what it names."""
+
+GAP: Final = " … "
+"""Stands for the words left out between a subject and its verb."""
 
 # -- agreement -------------------------------------------------------------------------
 
@@ -196,14 +199,14 @@ KEEPING: Final = re.compile(
     re.I,
 )
 """A retraction that is itself denied: "don't forget my meeting"."""
+# Words that say yes, whatever else their clause says.
 _AGREEMENT: Final = re.compile(rf"\W*{any_of(_YES)}\b", re.I)
-"""Words that say yes, whatever else their clause says."""
+# Words that agree to a statement, or after the first words of a reply.
 _SO: Final = re.compile(
     r"\W*(?:(?:that|you)['’]?(?:s|re) (?:right|correct|true)|please do|do (?:it|that|so)"
     r"|go (?:ahead|for it)|(?:mach|tu) (?:das|es)|hazlo|adelante)\b",
     re.I,
 )
-"""Words that agree to a statement, or after the first words of a reply."""
 _GLADLY: Final = re.compile(
     r"¿?\b(?:why not|warum nicht|por qué no|cómo no)\b\??|[\U0001F44D\U0001F44C\U00002705]",
     re.I,
@@ -241,3 +244,41 @@ KIN: Final = any_of(
     "flatmate neighbour neighbor boss colleague coworker ex",
 )
 """People named by what they are to somebody."""
+
+# -- what comes beside, and what turns -------------------------------------------------
+
+BESIDE: Final = re.compile(
+    r"\b(?:also|too|another|second|as\s+well|besides|in\s+addition|plus|number\s+two|company"
+    r"|auch|noch\s+ein\w*|dazu|zusätzlich|außerdem|zweite[nrms]?|gesellschaft"
+    r"|también|otr[oa]s?|además|hermanit[oa])\b",
+    re.I,
+)
+"""Words of a second thing beside the first."""
+TURNING: Final = re.compile(
+    r"\b(?:longer|any\s*more|moved\s+(?:out|to|into)|sold|gave\s+up|given\s+up|quit|instead"
+    r"|retired|cancel\w*|is\s+over|history|dead|died|buried|done\s+with|switched|new|now|finally"
+    r"|mehr|verkauft|gekündigt|aufgehört|statt|jetzt|nun|neue[rsnm]?|vorbei|gestorben|endlich"
+    r"|ya\s+no|vend[íi]\w*|dej[éo]|ahora|nuev[oa]|murió|en\s+vez)\b",
+    re.I,
+)
+"""Words of a state that ended, or of one that began."""
+STAYING: Final = re.compile(
+    r"\b(?:still|stays?|staying|goes\s+on|greetings\s+from|holiday|vacation|weekend|visiting"
+    r"|immer\s+noch|noch\s+immer|bleib\w*|weiterhin|grüße\s+aus|urlaub|zu\s+besuch"
+    r"|sig(?:o|ue|uen)|seguimos|todavía|aún|saludos\s+desde|vacaciones|volvemos)\b",
+    re.I,
+)
+"""Words of a state that goes on, and of one that is only a visit."""
+OF_KIN: Final = re.compile(
+    r"^\W*(?:(?:and|but|so|und|aber|y|pero)\s+)?(?:my|our|the|his|her|mein\w*|unser\w*|mi"
+    rf"|nuestr[oa]|el|la)\s+(?:\w+\s+)?({KIN}|bruder|schwester|mutter|vater|mann|frau|sohn|tochter"
+    r"|opa|oma|freundin|chef|nachbar|hermano|hermana|madre|padre|hij[oa]|prim[oa]|marido"
+    r"|esposa|mujer|jef[ea]|vecin[oa]|abuel[oa])\b",
+    re.I,
+)
+"""A beginning whose subject is a relative of the speaker."""
+FIRST_PERSON: Final = re.compile(
+    r"\b(?:i|me|my|we|us|our|ich|mich|mir|mein\w*|wir|uns|unser\w*|yo|mis?|nos|nuestr[oa]s?)\b",
+    re.I,
+)
+"""Words by which speakers name themselves."""

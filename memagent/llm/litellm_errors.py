@@ -73,6 +73,7 @@ class Vendor(Protocol):
     aembedding: Callable[..., Awaitable[Dumps]]
     embedding: Callable[..., Dumps]
     completion_cost: Callable[..., float]
+    get_valid_models: Callable[..., list[str]]
     token_counter: Callable[..., int]
     stream_chunk_builder: Callable[..., Dumps | None]
 
@@ -237,7 +238,8 @@ class ErrorReader:
         try:
             yield
         except Exception as exc:
-            raise self._read(exc) from (exc if self._can_be_shown(exc) else None)
+            shown = all(self._scrub(str(link)) == str(link) for link in _chain(exc))
+            raise self._read(exc) from (exc if shown else None)
 
     def _read(self, exc: Exception) -> ModelError:
         # A failure in the middle of a stream hides the provider's own in a wrapper.
@@ -245,12 +247,16 @@ class ErrorReader:
         inner = inner if isinstance(inner, Exception) else exc
         links = tuple(_chain(inner))
         status = getattr(inner, "status_code", None)
+        plain = self._scrub(str(inner)).partition("Traceback (most recent")[0]
+        words = " ".join(plain.split())
+        if body := _BODY_MESSAGE.search(words):
+            words = body[2]
         fault = _Fault(
             links=links,
             names=frozenset(base.__name__ for base in type(inner).__mro__),
             status=status if isinstance(status, int) else 0,
             text=f"{inner} {getattr(inner, 'body', '')!r}",
-            detail=_detail(self._scrub(str(inner))) or type(inner).__name__,
+            detail=_PREFIX.sub("", words)[:_MAX_DETAIL_CHARS].rstrip(". ") or type(inner).__name__,
             model=self._model,
             timeout_s=self._timeout_s,
             base_url=self._base_url,
@@ -263,14 +269,6 @@ class ErrorReader:
         if fault.wait_s is not None:
             setattr(error, RETRY_AFTER, fault.wait_s)
         return error
-
-    def _can_be_shown(self, exc: BaseException) -> bool:
-        link: BaseException | None = exc
-        while link is not None:
-            if self._scrub(str(link)) != str(link):
-                return False
-            link = link.__cause__ or link.__context__
-        return True
 
     def _scrub(self, text: str) -> str:
         for secret in self._secrets:
@@ -308,8 +306,8 @@ class _Fault:
         return next((match[1] for match in matches if match), known)
 
 
+# The kind of an error and its line: what happened, then what to do.
 _Line = tuple[type[ModelError], str]
-"""The kind of an error and its line: what happened, then what to do."""
 
 
 def _unreached(fault: _Fault) -> _Line | None:
@@ -409,14 +407,6 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
             ahead += [link.__context__, link.__cause__]
 
 
-def _detail(text: str) -> str:
-    """Return the vendor's words in one line, without the classes it puts before them."""
-    line = " ".join(text.partition("Traceback (most recent")[0].split())
-    if match := _BODY_MESSAGE.search(line):
-        line = match[2]
-    return _PREFIX.sub("", line)[:_MAX_DETAIL_CHARS].rstrip(". ")
-
-
 def _secrets(settings: Mapping[str, JsonValue], *, named: bool = False) -> Iterator[str]:
     """Yield values of settings whose names speak of keys, tokens and the like, at any depth."""
     for name, value in settings.items():
@@ -433,10 +423,8 @@ def _retry_after_s(exc: Exception) -> float | None:
         getattr(exc, "litellm_response_headers", None),
         getattr(getattr(exc, "response", None), "headers", None),
     ):
-        if not isinstance(headers, Mapping):
-            continue
-        value = cast(Mapping[str, str], headers).get("retry-after")
-        if value is None:
+        known = cast(Mapping[str, str], headers if isinstance(headers, Mapping) else {})
+        if (value := known.get("retry-after")) is None:
             continue
         try:
             return max(0.0, float(value))

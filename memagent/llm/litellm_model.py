@@ -69,23 +69,22 @@ _OWN_KEYS = frozenset(
     | {"num_retries", "max_retries"}
 )
 
+# Models whose provider keeps a prompt's beginning only where the request marks its end. Others
+# (OpenAI, DeepSeek, Gemini, local servers) find a common beginning by themselves.
 _CACHE_MARKED = re.compile(r"claude", re.IGNORECASE)
-"""Models whose provider keeps a prompt's beginning only where the request marks its end. Others
-(OpenAI, DeepSeek, Gemini, local servers) find a common beginning by themselves.
-"""
+# Has litellm mark the system message, which is the same for all calls of a prompt file.
 _CACHE_POINTS: JsonObject = {
     "cache_control_injection_points": [{"location": "message", "role": "system"}]
 }
-"""Has litellm mark the system message, which is the same for all calls of a prompt file."""
 _SCHEMA_REFUSED = re.compile(
     r"response_format|json_schema|structured.?output|\bschema\b", re.IGNORECASE
 )
 
+# Options that the provider may judge by itself, whatever litellm knows of the model.
+_EXTRAS = ("verbosity", "reasoning_effort")
+# A module through which litellm sends any call with tools, if it exists. It fails for want of
+# packages that litellm does not install; the flag by which it calls itself keeps our calls out.
 _TOOL_DETOUR = "litellm.responses.mcp.chat_completions_handler"
-"""A module through which litellm sends any call with tools, if it exists. It fails for want
-of packages that litellm does not install; the flag by which it calls itself keeps our
-calls out.
-"""
 
 
 class LiteLLMModel:
@@ -124,6 +123,8 @@ class LiteLLMModel:
         self._use = f"the model {model!r}"
         check_installed(self._use)
         self._model = model
+        # What stands before the name of every model of the same provider.
+        self._prefix = model[: model.find("/") + 1]
         self._api_base = checked_url(base_url)
         self._api_key = api_key
         self._timeout_s = float(timeout_s)
@@ -147,6 +148,27 @@ class LiteLLMModel:
     def takes_options(self, request: ModelRequest) -> bool:  # noqa: ARG002 - interface
         """Return True: they go to the provider."""
         return True
+
+    async def model_names(self) -> tuple[str, ...] | None:
+        """Return the names of the provider's models, () where it does not tell."""
+        if not self._prefix:
+            return ()
+        vendor = await self._open()
+        with self._errors.translated():
+            async with asyncio.timeout(self._timeout_s):
+                listed = await asyncio.to_thread(
+                    vendor.get_valid_models,
+                    check_provider_endpoint=True,
+                    custom_llm_provider=self._prefix.removesuffix("/"),
+                    api_key=self._api_key,
+                    api_base=self._api_base,
+                )
+        return tuple(name.removeprefix(self._prefix) for name in listed)
+
+    def _asked(self, request: ModelRequest) -> str:
+        """Return the litellm name of the model that a request asks for."""
+        chosen = (request.options or {}).get("model")
+        return f"{self._prefix}{chosen}" if chosen else self._model
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer the request.
@@ -172,13 +194,17 @@ class LiteLLMModel:
         try:
             while (chunk := await self._next_chunk(source)) is not None:
                 chunks.append(chunk)
-                if piece := thoughts.feed(_delta_text(chunk.model_dump(warnings=False))):
+                delta = _choice(chunk.model_dump(warnings=False)).get("delta")
+                content = delta.get("content") if isinstance(delta, dict) else None
+                if piece := thoughts.feed(content if isinstance(content, str) else ""):
                     sent += piece
                     yield Delta(text=piece)
         finally:
             await aclose_stream(source)
         response = self._response(vendor, request, self._join(vendor, request, chunks), started)
-        if not _saw_finish(source):
+        # The vendor makes up a `stop` when a stream just ends.
+        reasons = ("received_finish_reason", "intermittent_finish_reason")
+        if all(getattr(source, name, None) is None for name in reasons):
             if not response.text and not response.tool_calls:
                 raise ModelUnavailable(f"{self._model}: the stream ended without an answer")
             response = response.model_copy(update={"finish": FinishReason.OTHER})
@@ -194,18 +220,7 @@ class LiteLLMModel:
         Later calls open new ones. The vendor shares connections between models, so call
         this at the end of a loop's work, not between calls.
         """
-        vendor = await open_vendor(self._use)
-        cache = vendor.in_memory_llm_clients_cache
-        ending = f"-{id(asyncio.get_running_loop())}"
-        for key in [key for key in cache.cache_dict if key.endswith(ending)]:
-            client = cache.cache_dict[key]
-            cache.delete_cache(key)
-            close: object = getattr(client, "close", None)
-            if callable(close):
-                closing = cast(Callable[[], object], close)()
-                if inspect.isawaitable(closing):
-                    await closing
-        await asyncio.sleep(0)
+        await _close_connections(await open_vendor(self._use))
 
     async def _open(self) -> Vendor:
         await knock(self._model, self._api_base)
@@ -244,11 +259,15 @@ class LiteLLMModel:
             **(_CACHE_POINTS if _CACHE_MARKED.search(self._model) else {}),
             **self._extra,
             **request_body(request, with_schema=with_schema),
+            "model": self._asked(request),
         }
         if request.tools and importlib.util.find_spec(_TOOL_DETOUR) is not None:
             body["_skip_mcp_handler"] = True
+        allowed = [name for name in _EXTRAS if name in (request.options or {})]
         if self._json_schema == "always":
-            body["allowed_openai_params"] = ["response_format"]
+            allowed.append("response_format")
+        if allowed:
+            body["allowed_openai_params"] = allowed
         if stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         with self._errors.translated():
@@ -268,10 +287,9 @@ class LiteLLMModel:
         self, vendor: Vendor, request: ModelRequest, answer: Dumps | None, started: float
     ) -> ModelResponse:
         raw = answer.model_dump(warnings=False) if answer is not None else {}
-        choices = raw.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        message = choice.get("message") if isinstance(choice, dict) else None
-        if not isinstance(choice, dict) or not isinstance(message, dict):
+        choice = _choice(raw)
+        message = choice.get("message")
+        if not isinstance(message, dict):
             raise ModelUnavailable(
                 f"{self._model}: the server's reply holds no message; check that base_url is "
                 "an OpenAI-compatible endpoint (most end in /v1)"
@@ -307,13 +325,30 @@ class LiteLLMModel:
         cost: float | None = None
         try:
             if prompt or completion:
-                cost = vendor.completion_cost(completion_response=answer, model=self._model)
+                cost = vendor.completion_cost(
+                    completion_response=answer, model=self._asked(request)
+                )
             else:
                 prompt = vendor.token_counter(model=self._model, messages=_text_messages(request))
                 completion = vendor.token_counter(model=self._model, text=text)
         except Exception:  # the vendor raises its own kinds for a model without a known price
             cost = None
         return Usage(calls=1, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
+
+
+async def _close_connections(vendor: Vendor) -> None:
+    """Close what the vendor keeps open for the running event loop."""
+    cache = vendor.in_memory_llm_clients_cache
+    ending = f"-{id(asyncio.get_running_loop())}"
+    for key in [key for key in cache.cache_dict if key.endswith(ending)]:
+        client = cache.cache_dict[key]
+        cache.delete_cache(key)
+        close: object = getattr(client, "close", None)
+        if callable(close):
+            closing = cast(Callable[[], object], close)()
+            if inspect.isawaitable(closing):
+                await closing
+    await asyncio.sleep(0)
 
 
 def _text_messages(request: ModelRequest) -> list[JsonValue]:
@@ -326,28 +361,14 @@ def joined_logprobs(chunks: Sequence[Dumps]) -> JsonObject | None:
     """Join the log-probabilities of a stream's chunks; None where there are none."""
     tokens: list[JsonValue] = []
     for chunk in chunks:
-        choices = chunk.model_dump(warnings=False).get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        piece = find_logprobs(choice) if isinstance(choice, dict) else None
-        content = piece.get("content") if piece is not None else None
+        piece = find_logprobs(_choice(chunk.model_dump(warnings=False))) or {}
+        content = piece.get("content")
         tokens += content if isinstance(content, list) else []
     return {"content": tokens} if tokens else None
 
 
-def _delta_text(chunk: JsonObject) -> str:
-    choices = chunk.get("choices")
+def _choice(answer: JsonObject) -> JsonObject:
+    """Return the first choice of an answer or a chunk, {} where there is none."""
+    choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    delta = choice.get("delta") if isinstance(choice, dict) else None
-    content = delta.get("content") if isinstance(delta, dict) else None
-    return content if isinstance(content, str) else ""
-
-
-def _saw_finish(source: object) -> bool:
-    """Say whether the provider itself said why it stopped.
-
-    The vendor makes up a `stop` when a stream just ends.
-    """
-    return any(
-        getattr(source, name, None) is not None
-        for name in ("received_finish_reason", "intermittent_finish_reason")
-    )
+    return choice if isinstance(choice, dict) else {}

@@ -40,7 +40,13 @@ from memagent.core.exchange import (
     Usage,
 )
 from memagent.core.records import content_id
-from memagent.protocols import ChatModel, NamedModel, OptionsModel, StreamingChatModel
+from memagent.protocols import (
+    ChatModel,
+    ChoosingModel,
+    NamedModel,
+    OptionsModel,
+    StreamingChatModel,
+)
 from memagent.tracing import (
     NO_SPAN,
     Attributes,
@@ -156,6 +162,11 @@ def takes_options(model: ChatModel, request: ModelRequest) -> bool:
     return isinstance(model, OptionsModel) and model.takes_options(request)
 
 
+async def models_of(model: ChatModel) -> tuple[str, ...] | None:
+    """Return the names that `ModelRequest.options` may choose a model by; None where none may."""
+    return await model.model_names() if isinstance(model, ChoosingModel) else None
+
+
 def request_digest(request: ModelRequest) -> str:
     """Digest the parts of a request that decide an answer.
 
@@ -182,6 +193,10 @@ class ModelWrapper:
     def takes_options(self, request: ModelRequest) -> bool:
         """Return whether the model that would answer heeds the options of a request."""
         return takes_options(self._model_for(request), request)
+
+    async def model_names(self) -> tuple[str, ...] | None:
+        """Return the names of the models beside the one that would answer."""
+        return await models_of(self._model_for(ModelRequest(role=Role.ANSWERER, messages=())))
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer the request."""
@@ -341,22 +356,36 @@ class RedactingModel(ModelWrapper):
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         """Stream as the model does; a placeholder comes in one piece."""
-        mask = Mask()
-        return _restored_stream(stream_of(self._model, _masked(request, mask)), mask)
+        return self._restored_stream(request)
+
+    async def _restored_stream(self, request: ModelRequest) -> AsyncGenerator[Delta]:
+        mask, held = Mask(), ""
+        async with aclosing(stream_of(self._model, _masked(request, mask))) as deltas:
+            async for delta in deltas:
+                held += delta.text
+                end = len(held) if delta.response is not None else mask.finished(held)
+                text, held = held[:end], held[end:]
+                response = delta.response and _restored(delta.response, mask)
+                if text or response is not None:
+                    yield Delta(text=mask.unmasked(text), response=response)
+        if held:
+            yield Delta(text=mask.unmasked(held))
 
 
 def _masked(request: ModelRequest, mask: Mask) -> ModelRequest:
-    messages = tuple(_masked_message(message, mask) for message in request.messages)
-    return request.model_copy(update={"messages": messages})
-
-
-def _masked_message(message: Message, mask: Mask) -> Message:
-    calls = tuple(
-        call.model_copy(update={"arguments": mask.masked(call.arguments)})
-        for call in message.tool_calls
+    messages = tuple(
+        message.model_copy(
+            update={
+                "content": mask.masked(message.content),
+                "tool_calls": tuple(
+                    call.model_copy(update={"arguments": mask.masked(call.arguments)})
+                    for call in message.tool_calls
+                ),
+            }
+        )
+        for message in request.messages
     )
-    update = {"content": mask.masked(message.content), "tool_calls": calls}
-    return message.model_copy(update=update)
+    return request.model_copy(update={"messages": messages})
 
 
 def _restored(response: ModelResponse, mask: Mask) -> ModelResponse:
@@ -366,22 +395,6 @@ def _restored(response: ModelResponse, mask: Mask) -> ModelResponse:
     )
     update = {"text": mask.unmasked(response.text), "tool_calls": calls}
     return response.model_copy(update=update)
-
-
-async def _restored_stream(
-    stream: AsyncGenerator[Delta], mask: Mask
-) -> AsyncGenerator[Delta, None]:
-    held = ""
-    async with aclosing(stream):
-        async for delta in stream:
-            held += delta.text
-            end = len(held) if delta.response is not None else mask.finished(held)
-            text, held = held[:end], held[end:]
-            response = delta.response and _restored(delta.response, mask)
-            if text or response is not None:
-                yield Delta(text=mask.unmasked(text), response=response)
-    if held:
-        yield Delta(text=mask.unmasked(held))
 
 
 _PROVIDERS: Final = {
@@ -418,7 +431,26 @@ class TracedModel(ModelWrapper):
             return NO_SPAN
         model = self.name_for(request)
         name = f"chat {model.rpartition('/')[2]}".rstrip()
-        return span(name, kind="client", attributes=_call_figures(request, model))
+        provider, slash, bare = model.partition("/")
+        sampling = request.sampling
+        optional = {
+            "gen_ai.request.model": (bare if slash else model) or None,
+            "gen_ai.request.temperature": sampling.temperature,
+            "gen_ai.request.top_p": sampling.top_p,
+            "gen_ai.request.max_tokens": sampling.max_tokens,
+            "gen_ai.request.seed": sampling.seed,
+            "gen_ai.output.type": "json" if request.schema_ is not None else None,
+            "memagent.prompt.digest": request.prompt_digest or None,
+            "memagent.chunk.index": request.step.chunk_index,
+        }
+        known: Attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": _PROVIDERS.get(provider, provider) if slash else "custom",
+            "memagent.role": request.role.value,
+            **own_id("gen_ai.conversation.id", request.step.session_id),
+            **{key: value for key, value in optional.items() if value is not None},
+        }
+        return span(name, kind="client", attributes=known)
 
 
 def traced(model: ChatModel) -> ChatModel:
@@ -439,42 +471,17 @@ async def _observed(
 def _put_response(call_span: Span, request: ModelRequest, response: ModelResponse) -> None:
     if call_span.recording:
         answer = Message(role="assistant", content=response.text)
-        call_span.put(_response_figures(response))
+        call_span.put(
+            {
+                **usage_figures(response.usage),
+                **({"gen_ai.response.model": response.model} if response.model else {}),
+                **own_id("gen_ai.response.id", response.id),
+                "gen_ai.response.finish_reasons": (response.finish.value,),
+            }
+        )
         call_span.content(
             lambda: {
                 **messages_content("gen_ai.input.messages", request.messages),
                 **messages_content("gen_ai.output.messages", [answer]),
             }
         )
-
-
-def _call_figures(request: ModelRequest, name: str) -> Attributes:
-    """Return the attributes before the call; `name` is `provider/model`, bare, or empty."""
-    provider, slash, model = name.partition("/")
-    sampling = request.sampling
-    optional = {
-        "gen_ai.request.model": (model if slash else name) or None,
-        "gen_ai.request.temperature": sampling.temperature,
-        "gen_ai.request.top_p": sampling.top_p,
-        "gen_ai.request.max_tokens": sampling.max_tokens,
-        "gen_ai.request.seed": sampling.seed,
-        "gen_ai.output.type": "json" if request.schema_ is not None else None,
-        "memagent.prompt.digest": request.prompt_digest or None,
-        "memagent.chunk.index": request.step.chunk_index,
-    }
-    return {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": _PROVIDERS.get(provider, provider) if slash else "custom",
-        "memagent.role": request.role.value,
-        **own_id("gen_ai.conversation.id", request.step.session_id),
-        **{key: value for key, value in optional.items() if value is not None},
-    }
-
-
-def _response_figures(response: ModelResponse) -> Attributes:
-    return {
-        **usage_figures(response.usage),
-        **({"gen_ai.response.model": response.model} if response.model else {}),
-        **own_id("gen_ai.response.id", response.id),
-        "gen_ai.response.finish_reasons": (response.finish.value,),
-    }

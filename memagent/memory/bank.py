@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
+from typing import TypeVar, cast
 
 from rpds import HashTrieSet
 
@@ -35,6 +37,8 @@ from memagent.search.pipeline import NetworkedIndex, Projection, Projector
 from memagent.state.effects import plan_commit
 from memagent.state.fold import BankState, rebuilt, snapshot_of
 from memagent.state.versions import ExpiredIds
+
+E = TypeVar("E", bound=Entry | None)
 
 
 class MemoryBank:
@@ -142,30 +146,30 @@ class MemoryBank:
         """Append the entry that `make` gives for the present state; see `Log.append`."""
         return await self.log.append(make, large=large)
 
+    async def record(self, make: Callable[[BankState], E], *, large: bool = False) -> E:
+        """Append the entry that `make` gives for the present state, and return it."""
+        row = await self.log.append(make, large=large)
+        return cast("E", row.entry if row is not None else None)
+
     async def store_session(self, session: Session) -> bool:
         """Journal a session's raw turns; False when the same session is stored already.
 
         Of a stored session that begins with the same turns, only the further ones are
         journalled. Raises `InputError` on a clash of ids.
         """
-        return await self.log.append(lambda state: session_entry(state, session)) is not None
+        return await self.log.append(partial(session_entry, session=session)) is not None
 
     async def commit(self, batch: OpBatch, *, source: SourceRef) -> Commit:
         """Carry out a batch in one journal append; `rejected` has the ops that no longer fit."""
-        row = await self.log.append(
-            lambda state: plan_commit(state, batch, source=source, commit_id=f"c{state.seq + 1}"),
-            large=len(batch.accepted) >= LARGE,
-        )
-        assert row is not None and isinstance(row.entry, Commit)
-        return row.entry
+        make = partial(plan_commit, batch=batch, source=source)
+        return await self.record(make, large=len(batch.accepted) >= LARGE)
 
     async def index(self, delta: GraphDelta) -> GraphDelta:
         """Journal a design's additions to the event graph.
 
         Edges that break a rule are left out, with the reason in `rejected`.
         """
-        row = await self.log.append(lambda state: _delta_entry(state, delta))
-        return row.entry if row is not None and isinstance(row.entry, GraphDelta) else GraphDelta()
+        return await self.record(partial(_checked, delta)) or GraphDelta()
 
     async def learn(self, updates: Sequence[tuple[str, ItemStats]]) -> None:
         """Journal item statistics; the only way they change."""
@@ -289,7 +293,7 @@ class MemoryBank:
         return bank
 
 
-def _delta_entry(state: BankState, delta: GraphDelta) -> GraphDelta | None:
+def _checked(delta: GraphDelta, state: BankState) -> GraphDelta | None:
     from memagent.events.merge import checked_delta
 
     checked = checked_delta(state.graph, delta)

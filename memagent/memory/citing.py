@@ -17,11 +17,11 @@ from memagent.state.fold import folded
 from memagent.timex.resolve import format_span
 
 _QUOTE_CHARS = 400
+# Two words this like each other say the same.
 _LIKE = 0.6
-"""Two words this like each other say the same."""
 _ASSENT = frozenset(tokenize("yes no yeah nope unknown unclear memory memories answer mention"))
+# Least share of an answer's content words that its citations must carry.
 _CARRIED = 0.5
-"""Least share of an answer's content words that its citations must carry."""
 _DAY = timedelta(days=1)
 NOT_CARRIED = "what is cited does not say this"
 OF_ANOTHER = "what is cited is about somebody else"
@@ -36,7 +36,6 @@ class TurnLookup(Protocol):
 
     def turn_with_session(self, turn_id: str) -> tuple[Turn, Session] | None:
         """Return the turn and its session, or None."""
-        ...
 
 
 def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup, *, question: str = "") -> Answer:

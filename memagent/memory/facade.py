@@ -8,26 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 
 from memagent.core import Later
-from memagent.core.answers import AsOf, Filter, Hit, Query, SearchEvidence
+from memagent.core.answers import AsOf, Filter, GraphFormat, Hit, Query, SearchEvidence
 from memagent.core.errors import (
     ConfigError,
     InputError,
     MemoryNotFound,
     StoreError,
     VersionConflict,
+    check_keywords,
+    check_type,
 )
 from memagent.core.long_work import aside
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
 from memagent.core.recipes import BALANCED, Recipe, recipe_of
 from memagent.core.records import Fact, MemoryItem, Session, SourceRef, TimeSpan
-from memagent.core.reports import GraphStats
+from memagent.core.reports import ErasureReceipt, GraphStats, Quarantined, SourceFilter, Touched
 from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.memory.bank import MemoryBank
-from memagent.memory.care.verbs import CareVerbs
 from memagent.memory.incoming import When, as_point
 from memagent.memory.options import (
     AddArguments,
@@ -38,24 +40,86 @@ from memagent.memory.options import (
     input_errors,
     new_item,
 )
-from memagent.state.fold import BankState
 from memagent.tracing import operation_span, put_search, verb
 
 if TYPE_CHECKING:
-    from memagent.core.answers import GraphFormat
     from memagent.memory import timetravel
-    from memagent.memory.care import undo
+    from memagent.memory.care import redaction, undo as care
     from memagent.memory.graph_export import GraphExport
     from memagent.memory.transfer import ExportReport
-    from memagent.state import listing
 else:
     timetravel = Later("memagent.memory.timetravel")
-    undo = Later("memagent.memory.care.undo")
-    listing = Later("memagent.state.listing")
+    care = Later("memagent.memory.care.undo")
+    redaction = Later("memagent.memory.care.redaction")
 
 _NO_FILTER = Filter()
+# Items from which on a list is made in a thread, unless it is a page of an order that is known.
 _LARGE: Final = 256
-"""Items from which on a list is made in a thread, unless it is a page of an order that is known."""
+
+
+class CareVerbs:
+    """The verbs of review, forensics and erasure over a bank."""
+
+    bank: MemoryBank
+
+    async def quarantine(self) -> list[Quarantined]:
+        """Return the changes that were kept aside for review, oldest first.
+
+        A change is kept aside when what it rests on is trusted too little for what it
+        would change.
+        """
+        return await care.quarantined(self.bank)
+
+    async def accept(self, quarantined_id: str) -> Commit:
+        """Carry out a change that was kept aside; the memory keeps its trust.
+
+        Raises `MemoryNotFound`, `InputError`, and `VersionConflict` when the memory
+        changed meanwhile.
+        """
+        return await care.accept(self.bank, quarantined_id)
+
+    async def refuse(self, quarantined_id: str) -> Commit:
+        """Settle a change that was kept aside without carrying it out.
+
+        Raises `MemoryNotFound`.
+        """
+        return await care.refuse(self.bank, quarantined_id)
+
+    async def touched_by(self, source: SourceFilter) -> list[Touched]:
+        """Return every memory that rests on a session, turn, speaker, tool or trust.
+
+        Raises `InputError` for a filter that names nothing.
+        """
+        return await care.touched_by(self.bank, source)
+
+    async def exclude(self, source: SourceFilter) -> Commit | None:
+        """Delete every memory that rests on a source, in one commit that can be undone.
+
+        None when there is none. Raises as `touched_by`.
+        """
+        return await care.exclude(self.bank, source)
+
+    async def roll_back(self, source: SourceFilter) -> Commit | None:
+        """Set every memory that rests on a source back to before the source touched it.
+
+        One commit that can be undone; None when there is nothing to do. Raises as
+        `touched_by`.
+        """
+        return await care.roll_back(self.bank, source)
+
+    async def erase(self, item_id: str, *, keep_turns: bool = False) -> ErasureReceipt:
+        """Erase one memory beyond recovery, with the words of the turns it rests on.
+
+        `keep_turns` leaves those turns. Raises `MemoryNotFound`, `StoreError`.
+        """
+        return await redaction.erase_item(self.bank, item_id, keep_turns=keep_turns)
+
+    async def erase_session(self, session_id: str) -> ErasureReceipt:
+        """Erase a session beyond recovery, with every memory that rests on it.
+
+        Raises `MemoryNotFound`, `StoreError`.
+        """
+        return await redaction.erase_session(self.bank, session_id)
 
 
 class Memory(CareVerbs):
@@ -81,7 +145,7 @@ class Memory(CareVerbs):
         """
         with input_errors():
             op = new_item(text, options, now=self.bank.log.clock())
-        return _written(await self._write(op))
+        return await _written(self.bank, op)
 
     @verb("create_memory")
     async def add_many(
@@ -102,9 +166,8 @@ class Memory(CareVerbs):
         The keywords are those of `SearchArguments`; `hits.evidence` tells whether the hits
         answer. Raises `ConfigError`.
         """
-        chosen = SearchOptions(**options)
         with operation_span("search_memory", capture=self.capture_content) as span:
-            bank, query = await _resolved(self, text, chosen)
+            bank, query, chosen = await _resolved(self, text, options)
             found = [] if query is None else await bank.search(query, k=chosen.k)
             hits = SearchHits(found, judge=None if query is None else _judge(text, found, bank))
             if chosen.abstain_below is not None:
@@ -131,6 +194,10 @@ class Memory(CareVerbs):
         of the last item of the page before: a page takes the time of its own length.
         Raises `MemoryNotFound` when the journal never held `after`.
         """
+        from memagent.state import listing
+
+        check_type("limit", limit, int | None, "a whole number")
+        check_type("where", where, Filter | None, "a Filter")
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
         pages = listing.Listing(where=where, include_deleted=include_deleted, after=after)
@@ -163,7 +230,7 @@ class Memory(CareVerbs):
             op = Update(
                 id=item_id, text=checked_text(text), version=version, valid=valid or old.valid
             )
-        return _written(await self._write(op))
+        return await _written(self.bank, op)
 
     @verb("delete_memory")
     async def delete(self, item_id: str, *, version: int | None = None) -> None:
@@ -173,7 +240,7 @@ class Memory(CareVerbs):
         """
         with input_errors():
             op = Delete(id=item_id, version=version)
-        await self._write(op)
+        await _written(self.bank, op)
 
     @verb("delete_memory")
     async def delete_all(self, *, user_id: str) -> int:
@@ -181,9 +248,10 @@ class Memory(CareVerbs):
 
         `user_id` must name the memory's user. Returns the number of items.
         """
-        self._own(user_id)
+        _own(self.bank, user_id)
         state = await self.bank.sync()
-        ops = await aside(_deletions, state)
+        active = await aside(lambda: sorted(item.id for item in state.active()))
+        ops = tuple(Delete(id=item_id) for item_id in active)
         if ops:
             await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
         return len(ops)
@@ -196,7 +264,7 @@ class Memory(CareVerbs):
         index could not be emptied; the rest is erased then, and the index is emptied
         before its next use.
         """
-        self._own(user_id)
+        _own(self.bank, user_id)
         await self.bank.append(lambda _: Erased(reason="reset"))
         await self.bank.settle()
 
@@ -210,14 +278,14 @@ class Memory(CareVerbs):
 
         Raises `MemoryNotFound`, `StoreError`.
         """
-        return await undo.undo(self.bank, commit_id)
+        return await care.undo(self.bank, commit_id)
 
     async def as_of(self, when: AsOf | When) -> Memory:
         """Return a read-only view of the memory at a point in time.
 
         A moment or ISO date means what had been said by then. Raises `InputError`.
         """
-        return self._of(await timetravel.as_of(self.bank, as_point(when)))
+        return _of(self, await timetravel.as_of(self.bank, as_point(when)))
 
     async def graph_stats(self) -> GraphStats:
         """Return figures of the event graph as it stands."""
@@ -233,7 +301,7 @@ class Memory(CareVerbs):
     async def fork(self) -> Memory:
         """Return a private copy in memory; its writes never reach this one."""
         await self.bank.sync()
-        return self._of(self.bank.fork())
+        return _of(self, self.bank.fork())
 
     @verb("update_memory")
     async def restore(self, what: MemorySnapshot | str) -> None:
@@ -254,7 +322,7 @@ class Memory(CareVerbs):
         """Write everything, history included, to one portable file."""
         from memagent.memory.transfer import export_bank
 
-        return await export_bank(self.bank, Path(path))
+        return await export_bank(self.bank, _file(path))
 
     async def export_graph(
         self,
@@ -272,7 +340,7 @@ class Memory(CareVerbs):
         """
         from memagent.memory.graph_export import export_graph
 
-        place = Path(path) if path is not None else None
+        place = _file(path) if path is not None else None
         return await export_graph(
             self.bank, place, format=format, as_of=as_of, include_hidden=include_hidden
         )
@@ -284,23 +352,34 @@ class Memory(CareVerbs):
         """
         from memagent.memory.transfer import import_bank
 
-        return await import_bank(self.bank, Path(path))
+        return await import_bank(self.bank, _file(path))
 
-    def _of(self, bank: MemoryBank) -> Memory:
-        return Memory(bank, recipe=self.recipe, capture_content=self.capture_content)
 
-    def _own(self, user_id: str) -> None:
-        if user_id != self.bank.scope.user_id:
-            raise ConfigError(
-                f"this memory belongs to user {self.bank.scope.user_id!r}, not to {user_id!r}; "
-                "nothing was deleted"
-            )
+def _file(path: str | Path) -> Path:
+    check_type("path", path, str | PathLike, "the path of a file")
+    return Path(path)
 
-    async def _write(self, op: MemoryOp) -> Commit:
-        commit = await self.bank.commit(OpBatch(accepted=(op,)), source=SourceRef(actor="user"))
-        if commit.rejected:
-            raise _as_error(commit.rejected[0], self.bank)
-        return commit
+
+def _of(memory: Memory, bank: MemoryBank) -> Memory:
+    return Memory(bank, recipe=memory.recipe, capture_content=memory.capture_content)
+
+
+def _own(bank: MemoryBank, user_id: str) -> None:
+    if user_id != bank.scope.user_id:
+        raise ConfigError(
+            f"this memory belongs to user {bank.scope.user_id!r}, not to {user_id!r}; "
+            "nothing was deleted"
+        )
+
+
+async def _written(bank: MemoryBank, op: MemoryOp) -> MemoryItem:
+    """Carry out one op and return its item; raise what was refused."""
+    commit = await bank.commit(OpBatch(accepted=(op,)), source=SourceRef(actor="user"))
+    if commit.rejected:
+        raise _as_error(commit.rejected[0], bank)
+    item = commit.changes[0].after
+    assert item is not None
+    return item
 
 
 async def ranked(
@@ -310,9 +389,8 @@ async def ranked(
 
     Raises `ConfigError`.
     """
-    chosen = SearchOptions(**options)
     with operation_span("search_memory", capture=memory.capture_content) as span:
-        bank, query = await _resolved(memory, text, chosen)
+        bank, query, chosen = await _resolved(memory, text, options)
         found = await bank.search_many([query] if query else [], k=chosen.k, explain=False)
         scored = [(hit.item, hit.score) for hits in found for hit in hits if hit.item is not None]
         if span.recording and query is not None:
@@ -321,15 +399,24 @@ async def ranked(
 
 
 async def _resolved(
-    memory: Memory, text: str, options: SearchOptions
-) -> tuple[MemoryBank, Query | None]:
-    """Return the bank to search and the query; no query for an empty text."""
-    if options.k < 1:
-        raise ConfigError(f"k is {options.k}; ask for at least 1 item")
-    if options.abstain_below is not None and not 0.0 <= options.abstain_below <= 1.0:
-        raise ConfigError(f"abstain_below is {options.abstain_below}; give a probability, 0 to 1")
-    if options.max_tokens is not None and options.max_tokens < 1:
-        raise ConfigError(f"max_tokens is {options.max_tokens}; allow at least 1 token")
+    memory: Memory, text: str, given: SearchArguments
+) -> tuple[MemoryBank, Query | None, SearchOptions]:
+    """Return the bank to search, the query (none for an empty text) and the options."""
+    if not given.keys() <= SearchArguments.__annotations__.keys():
+        check_keywords("search()", given, SearchArguments.__annotations__)
+    options = SearchOptions(**given)
+    if not isinstance(options.k, int) or options.k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"k is {options.k!r}; ask for at least 1 item")
+    if options.abstain_below is not None:
+        check_type("abstain_below", options.abstain_below, int | float, "a probability, 0 to 1")
+        if not 0.0 <= options.abstain_below <= 1.0:
+            raise ConfigError(
+                f"abstain_below is {options.abstain_below}; give a probability, 0 to 1"
+            )
+    if options.max_tokens is not None:
+        check_type("max_tokens", options.max_tokens, int, "a whole number")
+        if options.max_tokens < 1:
+            raise ConfigError(f"max_tokens is {options.max_tokens}; allow at least 1 token")
     recipe = memory.recipe if options.recipe is None else recipe_of(options.recipe)
     if options.max_tokens is not None:
         recipe = recipe.model_copy(update={"max_tokens": options.max_tokens})
@@ -338,9 +425,8 @@ async def _resolved(
         bank = await timetravel.as_of(bank, when)
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"the query is of type {type(text).__name__}; give a text")
-    if not text.strip():
-        return bank, None
-    return bank, Query(text=text, where=options.filter(), recipe=recipe)
+    query = Query(text=text, where=options.filter(), recipe=recipe) if text.strip() else None
+    return bank, query, options
 
 
 def _judge(text: str, hits: Sequence[Hit], bank: MemoryBank) -> Callable[[], SearchEvidence]:
@@ -353,17 +439,6 @@ def _judge(text: str, hits: Sequence[Hit], bank: MemoryBank) -> Callable[[], Sea
         return SearchEvidence.of(read_search(text, hits, state, view, asked_at=now).sure)
 
     return judged
-
-
-def _deletions(state: BankState) -> tuple[Delete, ...]:
-    """Return the ops that delete every item."""
-    return tuple(Delete(id=item.id) for item in sorted(state.active(), key=lambda item: item.id))
-
-
-def _written(commit: Commit) -> MemoryItem:
-    item = commit.changes[0].after
-    assert item is not None
-    return item
 
 
 def _as_error(rejected: Rejected, bank: MemoryBank) -> StoreError | InputError:

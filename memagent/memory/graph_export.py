@@ -49,6 +49,7 @@ _KINDS = (NodeKind.TOPIC, NodeKind.EVENT, NodeKind.ITEM, NodeKind.ENTITY)
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _SHORTEST_WORD = 3
 _TITLE_WORDS = 3
+# Words that name no topic, beside the function words.
 _CHATTER = frozenset(
     "about absolutely actually after again ago all also always amazing any anyway around away "
     "awesome back before best better big bit both btw bye came chat chatted chatting check come "
@@ -68,7 +69,6 @@ _CHATTER = frozenset(
     "whole wish with without woah wonder wonderful woohoo work worked wow yay yeah year years "
     "yep yes yesterday yet".split()
 )
-"""Words that name no topic, beside the function words."""
 _WRITERS = {"html": graph_page, "json": graph_to_json, "graphml": graph_to_graphml}
 
 
@@ -137,7 +137,8 @@ async def graph_document(
     when = as_of or AsOf()
     view = bank if when.now else await timetravel.as_of(bank, when)
     state = await view.sync()
-    events = await aside(_events_with_words, view, state)
+    seen = await aside(events_in_sight, state, expired=view.expired)
+    events = [event for event in seen.values() if event.summary.strip()]
     vectors = await text_vectors(view, [event.summary for event in events])
     events = [event for event in events if event.summary in vectors]
 
@@ -271,7 +272,7 @@ def _of_then(
         return tuple(
             turn_id
             for turn_id in turn_ids
-            if said is None or (at := _date_of(state, turn_id)) is None or at <= said
+            if said is None or (at := state.said_at(turn_id)) is None or at <= said
         )
 
     def old(node: GraphNode) -> bool:
@@ -302,14 +303,6 @@ def _of_then(
     return [node for node in there if node.kind is not NodeKind.ENTITY or node.id in tied], kept
 
 
-def _date_of(state: BankState, turn_id: str) -> datetime | None:
-    place = state.turns.get(turn_id)
-    if place is None:
-        return None
-    session = state.sessions[place[0]]
-    return session.date_of(session.turns[place[1]])
-
-
 def _turns(state: BankState, named: Iterable[str]) -> tuple[GraphTurn, ...]:
     places = [place for turn_id in in_order(named) if (place := state.turns.get(turn_id))]
     turns = [
@@ -328,12 +321,6 @@ def _turns(state: BankState, named: Iterable[str]) -> tuple[GraphTurn, ...]:
 
 
 # -- topics ----------------------------------------------------------------------------
-
-
-def _events_with_words(bank: MemoryBank, state: BankState) -> list[Event]:
-    """Return the events in sight that say something."""
-    seen = events_in_sight(state, expired=bank.expired).values()
-    return [event for event in seen if event.summary.strip()]
 
 
 def _topics(

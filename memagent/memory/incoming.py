@@ -21,7 +21,7 @@ from memagent.core.errors import InputError, fault_in
 from memagent.core.recipes import Recipe
 from memagent.core.records import MAX_TURN_CHARS, Chunk, Session, Trust, Turn, as_utc, content_id
 from memagent.core.snapshot import SessionStored, TurnsAdded
-from memagent.core.trials import is_trial
+from memagent.core.trials import PREFIX
 from memagent.state.fold import BankState
 
 
@@ -34,22 +34,22 @@ def split_session(session: Session, *, chunk_turns: int = 8) -> tuple[Chunk, ...
     grew is cut by itself, so the chunks of earlier parts stay as they were.
     """
     chunks: list[Chunk] = []
-    for part in () if is_trial(session.id) else session.parts:
-        turns = tuple(turn for turn in part if not turn.recalled)
+    for part in () if session.id.startswith(PREFIX) else session.parts:
+        turns = [turn for turn in part if not turn.recalled]
         total, first = len(turns), len(chunks)
         count = ceil(total / chunk_turns)
         bounds = [round(i * total / count) for i in range(count + 1)] if count else []
-        chunks += (
+        chunks += [
             Chunk(
                 id=f"{session.id}#{i}",
                 session_id=session.id,
                 index=i,
                 count=first + count,
                 at=session.at,
-                turns=turns[lo:hi],
+                turns=tuple(turns[lo:hi]),
             )
             for i, (lo, hi) in enumerate(pairwise(bounds), first)
-        )
+        ]
     return tuple(chunks)
 
 
@@ -58,32 +58,27 @@ def session_entry(state: BankState, session: Session) -> SessionStored | TurnsAd
 
     Raises `InputError` on a clash of ids.
     """
-    known = state.sessions.get(session.id)
-    if known is None:
-        _refuse_taken(state, session.id, session.turns)
-        return SessionStored(session=session)
-    size = len(known.turns)
-    both = min(size, len(session.turns))
-    if (known.at, known.turns[:both]) != (session.at, session.turns[:both]):
-        raise InputError(
-            f"session {session.id!r} is stored already with other content; "
-            f"give the new one another id (it has {len(session.turns)} turns, "
-            f"the stored one {size})"
-        )
-    if len(session.turns) <= size:
-        return None  # it has grown since, as a conversation does
-    _refuse_taken(state, session.id, session.turns[size:])
-    return TurnsAdded(session_id=session.id, turns=session.turns[size:])
-
-
-def _refuse_taken(state: BankState, session_id: str, turns: Sequence[Turn]) -> None:
-    """Raise `InputError` for a turn id that a stored turn has."""
-    for turn in turns:
+    known, size = state.sessions.get(session.id), 0
+    if known is not None:
+        size = len(known.turns)
+        both = min(size, len(session.turns))
+        if (known.at, known.turns[:both]) != (session.at, session.turns[:both]):
+            raise InputError(
+                f"session {session.id!r} is stored already with other content; "
+                f"give the new one another id (it has {len(session.turns)} turns, "
+                f"the stored one {size})"
+            )
+        if len(session.turns) <= size:
+            return None  # it has grown since, as a conversation does
+    for turn in session.turns[size:]:
         if turn.id in state.turns:
             raise InputError(
-                f"turn id {turn.id!r} of session {session_id!r} is taken by session "
+                f"turn id {turn.id!r} of session {session.id!r} is taken by session "
                 f"{state.turns[turn.id][0]!r}; turn ids must be unique"
             )
+    if known is None:
+        return SessionStored(session=session)
+    return TurnsAdded(session_id=session.id, turns=session.turns[size:])
 
 
 Said = Session | str | Mapping[str, Any] | Sequence[Any]
@@ -94,8 +89,8 @@ a message of LangChain.
 """
 When = datetime | str
 """A moment, or an ISO date such as `2024-05-01`."""
+# Names of roles by the types of LangChain's messages, where they differ.
 _TYPES = {"human": "user", "ai": "assistant"}
-"""Names of roles by the types of LangChain's messages, where they differ."""
 TRUST_OF_ROLE = {
     "user": Trust.USER,
     "assistant": Trust.ASSISTANT,
@@ -114,7 +109,11 @@ def as_session(what: Said, *, at: When | None, session_id: str | None, now: date
     if isinstance(what, Session):
         return what
     moment = now if at is None else as_moment(at, name="at")
-    messages = [message for message in _listed(what) if not _only_calls(message)]
+    messages: list[object] = []
+    for message in _listed(what):
+        fields = None if isinstance(message, Turn) else _fields(message)
+        if not fields or not fields.get("tool_calls") or fields.get("content"):
+            messages.append(message)
     if not messages:
         raise InputError("there are no turns to remember")
     name = session_id or content_id("ses", moment.isoformat(), *map(str, messages))
@@ -225,12 +224,6 @@ def _fields(message: object) -> Mapping[str, Any] | None:
         "content": cast("object", content),
         "tool_calls": getattr(message, "tool_calls", None),
     }
-
-
-def _only_calls(message: object) -> bool:
-    """Whether an assistant's message calls tools and says nothing."""
-    fields = None if isinstance(message, Turn) else _fields(message)
-    return bool(fields and fields.get("tool_calls") and not fields.get("content"))
 
 
 def _text_of(content: object) -> str | None:

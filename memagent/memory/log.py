@@ -4,17 +4,18 @@ Every read first replays what other writers appended; where words that were read
 been erased since, reading begins again. A write is one journal append, then the fold.
 Rules: one log belongs to one event loop (`WrongLoop`); its writes are serial; an
 optimistic sequence number guards against other writers, and ops are checked again
-against the state that they are really applied to. A `Follower` hears of every state.
+against the state that they are really applied to. A `View` hears of every state.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from random import random
-from typing import Final, Protocol
+from typing import Final
 
 from rpds import List as PersistentList
 
@@ -23,48 +24,26 @@ from memagent.core.errors import StoreError, StoreReadOnly, VersionConflict, Wro
 from memagent.core.long_work import Slices, aside, is_large, let_go, rare_collections
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, JournalRow, Redacted
+from memagent.memory.view import View
 from memagent.protocols import Clock, Journal
-from memagent.search.pipeline import Projection
 from memagent.state.fold import EMPTY_STATE, BankState, apply, changed_items
 
+# Most passes over the journal in one `sync`; a further one follows an erasure of words.
 _PASSES: Final = 8
-"""Most passes over the journal in one `sync`; a further one follows an erasure of words."""
+# Further entries that every task replays for itself.
 _FIRST_ROWS: Final = 8
-"""Further entries that every task replays for itself."""
+# Entries from which on the garbage collector rests while they are replayed.
 _REST: Final = 256
-"""Entries from which on the garbage collector rests while they are replayed."""
+# Recent states of a large memory that are kept, for a look at the past and for undo.
 _KEPT: Final = 16
-"""Recent states of a large memory that are kept, for a look at the past and for undo."""
 _ATTEMPTS: Final = 100
+# Longest first pause of a writer that came second; it doubles with each further defeat, up to
+# 32 times.
 _PAUSE_S: Final = 0.002
-"""Longest first pause of a writer that came second; it doubles with each further defeat,
-up to 32 times.
-"""
 
 
-def system_clock() -> datetime:
-    """Return the present moment in UTC."""
-    return datetime.now(UTC)
-
-
-class Follower(Protocol):
-    """A part that follows the states of a log."""
-
-    async def load(self, scope: Scope) -> Projection | None:
-        """Return something better than the empty state to start from, if there is any."""
-        ...
-
-    def start(self, content: Projection) -> None:
-        """Go on from what `load` returned."""
-        ...
-
-    def forget(self, state: BankState) -> None:
-        """Drop what was derived from the entries before an erasure, and go on from a state."""
-        ...
-
-    def changed(self, state: BankState, item_ids: Iterable[str]) -> None:
-        """Note a state, and the items that differ from the one before."""
-        ...
+system_clock: Final = partial(datetime.now, UTC)
+"""Returns the present moment in UTC."""
 
 
 class _PrivateRows:
@@ -125,7 +104,7 @@ class Log:
         self,
         scope: Scope,
         journal: Journal | None,
-        follower: Follower,
+        follower: View,
         *,
         clock: Clock = system_clock,
         read_only: bool = False,
@@ -186,7 +165,7 @@ class Log:
         start, slices = self.state.seq, Slices()
         with rare_collections() if head > start + _REST else nullcontext():
             async for row in self._rows.since(self.scope, start):
-                if isinstance(row.entry, Redacted) and _is_behind(row, start, head):
+                if isinstance(row.entry, Redacted) and _is_behind(row.entry, row.seq, start, head):
                     self._begin_again()
                     return
                 await self._follow(row, keep=row.seq > head - _KEPT)
@@ -219,7 +198,7 @@ class Log:
         async for row in self.rows(after=state.seq) if state.seq < seq else no_rows():
             if row.seq > seq:
                 break
-            state = await applied(state, row)
+            state = await aside(apply, state, row) if is_large((row.entry,)) else apply(state, row)
             await slices.rest()
         return state
 
@@ -238,17 +217,13 @@ class Log:
             large &= following
             after = await aside(apply, state, row) if large else apply(state, row)
             if self.state is state:
-                self._take(after, row.entry, keep=keep)
-                return
-
-    def _take(self, after: BankState, entry: Entry, *, keep: bool) -> None:
-        """Go on from the state after an entry."""
-        if keep and (self.state.seq >= _REST or len(self.state.items) >= _REST):
-            self._kept = (*self._kept[1 - _KEPT :], self.state)
-        before, self.state = self.state, after
-        if entry.kind == "erased":
-            self._drop(before)
-        self._follower.changed(after, changed_items(entry))
+                break
+        if keep and (state.seq >= _REST or len(state.items) >= _REST):
+            self._kept = (*self._kept[1 - _KEPT :], state)
+        self.state = after
+        if row.entry.kind == "erased":
+            self._drop(state)
+        self._follower.changed(after, changed_items(row.entry))
 
     def _begin_again(self) -> None:
         """Drop everything read so far, because words in it were erased."""
@@ -365,22 +340,15 @@ class Log:
         return self._lock
 
 
-async def applied(state: BankState, row: JournalRow) -> BankState:
-    """Return the state after a row; a large one is applied in a thread."""
-    return await aside(apply, state, row) if is_large((row.entry,)) else apply(state, row)
-
-
 async def no_rows() -> AsyncIterator[JournalRow]:
     """Yield nothing."""
     return
     yield
 
 
-def _is_behind(redacted: JournalRow, start: int, head: int) -> bool:
+def _is_behind(redacted: Redacted, seq: int, start: int, head: int) -> bool:
     """Tell whether rows read before a redaction say what it erased.
 
     `start` is the last row that was known when reading began, `head` the last there was.
     """
-    assert isinstance(redacted.entry, Redacted)
-    first = min((seq for seq, _ in redacted.entry.rewritten), default=redacted.seq)
-    return redacted.seq > head or first <= start
+    return seq > head or min((at for at, _ in redacted.rewritten), default=seq) <= start

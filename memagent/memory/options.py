@@ -19,7 +19,7 @@ from typing import Any, TypedDict
 from pydantic import ValidationError
 
 from memagent.core.answers import AsOf, Filter, Hit, SearchEvidence
-from memagent.core.errors import ConfigError, InputError, fault_in
+from memagent.core.errors import ConfigError, InputError, check_keywords, check_type, fault_in
 from memagent.core.ops import Add
 from memagent.core.recipes import Recipe
 from memagent.core.records import Fact, TimeSpan, Trust, as_utc
@@ -120,6 +120,8 @@ class SearchOptions:
 
     def filter(self) -> Filter:
         """Return the filter, trust included. Raises `ConfigError` for an unknown trust."""
+        if self.where is not None:
+            check_type("where", self.where, Filter, "a Filter")
         where = self.where or Filter()
         return where if self.min_trust is None else trusting(where, self.min_trust)
 
@@ -149,19 +151,12 @@ def input_errors() -> Generator[None]:
         raise InputError(f"the memory cannot be stored: {fault_in(exc)}") from exc
 
 
-def check_add(options: AddArguments) -> None:
-    """Raise `TypeError` for a keyword that `add` does not have."""
-    unknown = options.keys() - AddArguments.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"add() got an unexpected keyword argument {min(unknown)!r}")
-
-
 def new_item(text: str, options: AddArguments, *, now: datetime) -> Add:
     """Return the op that adds a text.
 
     Raises `InputError` for what a memory cannot hold.
     """
-    check_add(options)
+    check_keywords("add()", options, AddArguments.__annotations__)
     fact = Fact(
         text=checked_text(text),
         kind=options.get("kind", "fact"),
@@ -205,8 +200,7 @@ def _checked_expiry(
     if ttl is not None and expires_at is not None:
         raise InputError("both ttl and expires_at are given; give one of them")
     if ttl is not None:
-        if not isinstance(ttl, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"the ttl is a {type(ttl).__name__}; give a timedelta")
+        check_type("the ttl", ttl, timedelta, "a timedelta")
         if ttl <= timedelta(0):
             raise InputError(f"the ttl is {ttl}; give a time longer than nothing")
         try:
@@ -237,25 +231,21 @@ def _checked_metadata(metadata: object) -> dict[str, Any]:
                 f"metadata key {key!r}: "
                 "keys that start with an underscore are reserved for the system"
             )
-        checked[key] = _checked_value(key, value)  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(value, float) and not isfinite(value):
+            raise InputError(f"metadata {key!r} is {value}; numbers must be finite")
+        if isinstance(value, int) and value.bit_length() > 63:
+            raise InputError(
+                f"metadata {key!r} is an integer of {value.bit_length()} bits; 63 are the most"
+            )
+        if value is not None and not isinstance(value, str | int | float):
+            raise InputError(
+                f"metadata {key!r} is a {type(value).__name__}; "  # pyright: ignore[reportUnknownArgumentType]
+                "values are texts, numbers, booleans or None"
+            )
+        checked[key] = value
     size = sum(len(key) + len(str(value)) for key, value in checked.items())
     if size > MAX_METADATA_CHARS:
         raise InputError(
             f"the metadata has {size:,} characters, a memory holds at most {MAX_METADATA_CHARS:,}"
         )
     return checked
-
-
-def _checked_value(key: str, value: object) -> object:
-    if isinstance(value, float) and not isfinite(value):
-        raise InputError(f"metadata {key!r} is {value}; numbers must be finite")
-    if isinstance(value, int) and value.bit_length() > 63:
-        raise InputError(
-            f"metadata {key!r} is an integer of {value.bit_length()} bits; 63 are the most"
-        )
-    if value is not None and not isinstance(value, str | int | float):
-        raise InputError(
-            f"metadata {key!r} is a {type(value).__name__}; "
-            "values are texts, numbers, booleans or None"
-        )
-    return value

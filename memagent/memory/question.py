@@ -10,16 +10,16 @@ says who the speakers are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime
 from enum import StrEnum
 
-from memagent.core.answers import MAX_ASKED_TIMES, MAX_RULED_CHARS
+from memagent.core.answers import MAX_RULED_CHARS
 from memagent.core.records import Record, Text, TimeSpan
 from memagent.language.vocabulary import MONTHS, WEEKDAYS
+from memagent.search.pipeline import asked_times
 from memagent.state.effects import tokenize
 from memagent.state.fold import folded
-from memagent.timex.resolve import find_times
 
 
 class QuestionKind(StrEnum):
@@ -49,6 +49,8 @@ class QuestionView(Record):
     period: Period
     present: bool = False
     """Whether its verb is in the present, the perfect included ("does", "is", "has")."""
+    now: bool = False
+    """Whether it asks how things are now, or will be."""
     people: tuple[Text, ...] = ()
     """The people it names, in order: known speakers, and subjects or possessors by grammar."""
     terms: tuple[Text, ...] = ()
@@ -77,29 +79,39 @@ def read_question(
     kind = _kind(text)
     known = list(speakers)
     people = _people(text, known)
-    times = find_times(text, anchor=asked_at, most=MAX_ASKED_TIMES)
+    times = asked_times(text, asked_at)
     left = text
     for mention in reversed(times):
         left = f"{left[: mention.start]} {left[mention.end :]}"
-    spans = [mention.span for mention in times]
-    strangers = {term for name in people if name in known for term in _stems(name)}
+    own: set[str] = set()
+    for name in people:
+        if name in known:
+            own.update(tokenize(name, keep_stop_words=True))
+    period, ahead = Period.ANY, bool(_AHEAD.search(text))
+    if kind is not QuestionKind.WHEN and _THEN.search(text):
+        period = Period.THEN
+    elif _NOW.search(text):
+        period = Period.NOW
+    present = bool(_PRESENT.search(text)) and not _PAST.search(text)
+    tells_when = kind is QuestionKind.WHEN and not ahead
     return QuestionView(
         kind=kind,
-        period=_period(text, kind),
-        present=bool(_PRESENT.search(text)) and not _PAST.search(text),
+        period=period,
+        present=present,
+        now=period is not Period.THEN
+        and not times
+        and (period is Period.NOW or (not tells_when and (present or ahead))),
         people=tuple(people),
-        terms=content_terms(
-            left, names=[name for name in people if name in known], frame=_FRAME[kind]
-        ),
-        span=spans[0] if spans else None,
-        ahead=bool(_AHEAD.search(text)),
+        terms=content_terms(left, own=own, frame=_FRAME[kind]),
+        span=times[0].span if times else None,
+        ahead=ahead,
         names=tuple(
             dict.fromkeys(
                 term
                 for match in _PROPER.finditer(left)
                 if folded(match[1]) not in _NOT_PEOPLE
                 for term in tokenize(match[1])
-                if term not in strangers
+                if term not in own
             )
         ),
         owned=_owned(left),
@@ -118,17 +130,16 @@ def _owned(text: str) -> tuple[str, ...]:
 
 
 def content_terms(
-    text: str, *, names: Iterable[str] = (), frame: frozenset[str] = frozenset()
+    text: str, *, own: Container[str] = (), frame: frozenset[str] = frozenset()
 ) -> tuple[str, ...]:
-    """Return the distinct index terms of a text without the names.
+    """Return the distinct index terms of a text without the `own` ones of names.
 
     The words of `frame` are left out as long as others are left.
     """
-    own = {term for name in names for term in tokenize(name, keep_stop_words=True)}
     terms = [
         term for term in dict.fromkeys(tokenize(text)) if term not in own and term not in _POSING
     ]
-    return tuple(term for term in terms if term not in frame) or tuple(terms)
+    return tuple([term for term in terms if term not in frame] or terms)
 
 
 # -- rules -----------------------------------------------------------------------------
@@ -234,24 +245,23 @@ _FRAME: dict[QuestionKind, frozenset[str]] = {
 }
 
 
+_KINDS = (
+    (_HOW_MANY, QuestionKind.HOW_MANY),
+    (_WHO, QuestionKind.WHO),
+    (_WHERE, QuestionKind.WHERE),
+    (_YES_NO, QuestionKind.YES_NO),
+)
+
+
 def _kind(text: str) -> QuestionKind:
     if _HOW_LONG.search(text):
         return QuestionKind.HOW_LONG
     if _WHEN.search(text) and not _WHEN_CLAUSE.search(text):
         return QuestionKind.WHEN
-    rules = (
-        (_HOW_MANY, QuestionKind.HOW_MANY),
-        (_WHO, QuestionKind.WHO),
-        (_WHERE, QuestionKind.WHERE),
-        (_YES_NO, QuestionKind.YES_NO),
-    )
-    return next((kind for rule, kind in rules if rule.search(text)), QuestionKind.OTHER)
-
-
-def _period(text: str, kind: QuestionKind) -> Period:
-    if kind is not QuestionKind.WHEN and _THEN.search(text):
-        return Period.THEN
-    return Period.NOW if _NOW.search(text) else Period.ANY
+    for rule, kind in _KINDS:
+        if rule.search(text):
+            return kind
+    return QuestionKind.OTHER
 
 
 def _people(text: str, speakers: list[str]) -> list[str]:
@@ -270,8 +280,8 @@ def _people(text: str, speakers: list[str]) -> list[str]:
         people.setdefault(ASKER, (own.start(), ASKER))
     known = set(people) | {part for name in people for part in name.split()}
     for match in _SUBJECT.finditer(text):
-        listed = [match[1], *(match[2] or "").split(","), match[3], match[4]]
-        for name in (_POSSESSIVE.sub("", part.strip()) for part in listed if part):
+        for part in (match[1], *(match[2] or "").split(","), match[3], match[4]):
+            name = _POSSESSIVE.sub("", (part or "").strip())
             if name and not {folded(word) for word in name.split()} & (_NOT_PEOPLE | known):
                 people.setdefault(folded(name), (text.index(name, match.start()), name))
     return [name for _, name in sorted(people.values())]

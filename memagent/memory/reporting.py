@@ -87,9 +87,7 @@ async def start_trial(
         shown = uses_of(iter(items))
         return TrialStarted(trial=Trial(id=trial_id, task=task, trust=trust, shown=shown, at=now))
 
-    row = await bank.append(entry)
-    assert row is not None and isinstance(row.entry, TrialStarted)
-    return row.entry.trial
+    return (await bank.record(entry)).trial
 
 
 def newest_trials(state: BankState) -> list[Trial]:
@@ -120,7 +118,12 @@ async def end_trial(bank: MemoryBank, report: TrialReport, values: Values) -> Tr
         if known is None or known.outcome is None:
             ended = _ended(state, known or report.trial, report)
             return TrialEnded(trial=ended, stats=_counted(state, ended, values))
-        if not _repeats(known, report):
+        stated = {credit.id: credit.reward for credit in known.credit}
+        if (
+            known.outcome != report.outcome
+            or (report.steps and report.steps != known.steps)
+            or (report.credit is not None and dict(report.credit) != stated)
+        ):
             raise InputError(
                 f"trial {known.id} was reported with reward {known.outcome.reward:g} already; "
                 "undo that report first"
@@ -154,15 +157,6 @@ def _ended(state: BankState, trial: Trial, report: TrialReport) -> Trial:
     ended = {"steps": steps, "edits": edits, "outcome": report.outcome, "credit": credit}
     # Validated as a whole: an entry that could not be read again would spoil the journal.
     return Trial.model_validate({**dict(trial), **ended, "gated": report.gated})
-
-
-def _repeats(known: Trial, report: TrialReport) -> bool:
-    stated = {credit.id: credit.reward for credit in known.credit}
-    return (
-        known.outcome == report.outcome
-        and (not report.steps or report.steps == known.steps)
-        and (report.credit is None or dict(report.credit) == stated)
-    )
 
 
 def _counted(
@@ -235,8 +229,7 @@ async def take_lesson(
         batch = batch.model_copy(update={"rejected": (*lesson.rejected, *batch.rejected)})
         return _lesson_commit(state, trial, batch, lesson)
 
-    row = await bank.append(entry)
-    return row.entry if row is not None and isinstance(row.entry, Commit) else None
+    return await bank.record(entry)
 
 
 async def refuse_lesson(bank: MemoryBank, trial_id: str, lesson: TakenLesson) -> Commit | None:
@@ -260,7 +253,7 @@ def _lesson_commit(state: BankState, trial: Trial, batch: OpBatch, lesson: Taken
         response_ids=lesson.response_ids,
         actor="lesson",
     )
-    commit = plan_commit(state, batch, source=source, commit_id=f"c{state.seq + 1}")
+    commit = plan_commit(state, batch, source=source)
     stats: dict[str, ItemStats] = {}
     for item_id, name, by in lesson.counts:
         if item_id in state.items:
@@ -318,13 +311,9 @@ async def tidy_up(
             accepted=tuple(op for batch in batches for op in batch.accepted),
             rejected=tuple(op for batch in batches for op in batch.rejected),
         )
-        return plan_commit(
-            state, whole, source=SourceRef(actor="tidy"), commit_id=f"c{state.seq + 1}"
-        )
+        return plan_commit(state, whole, source=SourceRef(actor="tidy"))
 
-    row = await bank.append(entry)
-    assert row is not None and isinstance(row.entry, Commit)
-    return row.entry
+    return await bank.record(entry)
 
 
 def _trust_of(op: MemoryOp, state: BankState, *, by_model: bool) -> Trust:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from memagent.core.errors import InputError
 from memagent.core.records import MAX_TURN_CHARS, Session, Trust, Turn, as_utc, content_id
-from memagent.core.snapshot import Entry, SessionStored, TurnsAdded
+from memagent.core.snapshot import SessionStored, TurnsAdded
 from memagent.memory.bank import MemoryBank
 from memagent.state.fold import BankState
 
@@ -95,9 +95,15 @@ async def add_to_thread(
     if not 0 < len(thread) <= _LONGEST_THREAD:
         raise InputError(f"a thread's id has 1 to {_LONGEST_THREAD} characters")
     for message in messages:
-        _check(message)
+        if not message.text.strip():
+            raise InputError("the message is empty")
+        if len(message.text) > MAX_TURN_CHARS:
+            raise InputError(
+                f"the message has {len(message.text):,} characters; "
+                f"send at most {MAX_TURN_CHARS:,} at a time"
+            )
 
-    def entry(state: BankState) -> Entry:
+    def entry(state: BankState) -> SessionStored | TurnsAdded:
         session_id, known = _session_of_day(state, thread, at)
         size = len(known.turns) if known is not None else 0
         turns = tuple(
@@ -117,12 +123,9 @@ async def add_to_thread(
             return TurnsAdded(session_id=session_id, turns=turns)
         return SessionStored(session=Session(id=session_id, at=at, turns=turns, thread=thread))
 
-    row = await bank.append(entry)
-    assert row is not None
-    written = row.entry
+    written = await bank.record(entry)
     if isinstance(written, SessionStored):
         return ThreadEnd(written.session, written.session.turns)
-    assert isinstance(written, TurnsAdded)
     return ThreadEnd(bank.state.sessions[written.session_id], written.turns)
 
 
@@ -149,7 +152,8 @@ def match_history(state: BankState, history: Sequence[Spoken]) -> ThreadMatch:
         turns = thread_turns(state, thread)
         if not turns:
             return ThreadMatch(thread, 0, known)
-        common = _common(turns, history)
+        pairs = zip(map(_key, turns), map(_key, history), strict=False)
+        common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         if common == len(turns):
             return ThreadMatch(thread, min(common, len(history) - 1), 0)
         known = max(known, min(common, len(history) - 1))
@@ -191,12 +195,6 @@ def _overlap(pattern: Sequence[object], text: Sequence[object]) -> int:
     return len(text) - length if length else 0
 
 
-def _common(turns: Sequence[Turn], history: Sequence[Spoken]) -> int:
-    """Return how many messages both begin with."""
-    pairs = zip(turns, history, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: _key(pair[0]) == _key(pair[1]), pairs))
-
-
 def _key(message: Turn | Spoken) -> tuple[str, bool]:
     """Return what two messages agree in that are the same."""
     return _plain(message.text), is_reply(message)
@@ -204,16 +202,6 @@ def _key(message: Turn | Spoken) -> tuple[str, bool]:
 
 def _plain(text: str) -> str:
     return " ".join(text.split())
-
-
-def _check(message: Spoken) -> None:
-    if not message.text.strip():
-        raise InputError("the message is empty")
-    if len(message.text) > MAX_TURN_CHARS:
-        raise InputError(
-            f"the message has {len(message.text):,} characters; "
-            f"send at most {MAX_TURN_CHARS:,} at a time"
-        )
 
 
 def _session_of_day(state: BankState, thread: str, at: datetime) -> tuple[str, Session | None]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
+from typing import cast
 
 from memagent.core.answers import AsOf
-from memagent.core.errors import MemoryNotFound
+from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.long_work import aside
 from memagent.core.ops import Update
 from memagent.core.records import ItemStatus, MemoryItem, NodeKind, SourceRef
 from memagent.core.snapshot import (
     AppliedOp,
     Commit,
-    Entry,
     GraphContent,
     GraphDelta,
     HistoryEntry,
@@ -31,7 +32,7 @@ from memagent.core.snapshot import (
 )
 from memagent.memory.bank import MemoryBank
 from memagent.memory.log import no_rows
-from memagent.memory.view import ViewContent
+from memagent.memory.view import LARGE_PAST, MOST_PAST, ViewContent
 from memagent.state.adjacency import (
     GraphState,
     edges_between,
@@ -55,11 +56,11 @@ async def history(bank: MemoryBank, item_id: str) -> tuple[HistoryEntry, ...]:
     touched = state.touched.get(item_id)
     if not touched:
         raise MemoryNotFound(f"no memory {item_id!r} for user {bank.scope.user_id!r}")
-    rows = [await _row(bank, seq) for seq in touched]
+    rows = [(seq, await _next_row(bank, seq)) for seq in touched]
     return tuple(
         _history_entry(row, row.entry, item_id)
-        for row in rows
-        if row is not None and isinstance(row.entry, Commit | Restored)
+        for seq, row in rows
+        if row is not None and row.seq == seq and isinstance(row.entry, Commit | Restored)
     )
 
 
@@ -88,12 +89,6 @@ def _history_entry(row: JournalRow, entry: Commit | Restored, item_id: str) -> H
     )
 
 
-async def _row(bank: MemoryBank, seq: int) -> JournalRow | None:
-    async for row in bank.rows(after=seq - 1):
-        return row if row.seq == seq else None
-    return None
-
-
 # -- restore ---------------------------------------------------------------------------
 
 
@@ -103,7 +98,7 @@ async def undelete(bank: MemoryBank, item_id: str) -> Commit:
     Raises `MemoryNotFound` when there is no such tombstone.
     """
 
-    def entry(state: BankState) -> Entry:
+    def entry(state: BankState) -> Commit:
         item = state.items.get(item_id)
         if item is None or item.active:
             raise MemoryNotFound(f"no deleted memory {item_id!r} for user {bank.scope.user_id!r}")
@@ -124,13 +119,12 @@ async def undelete(bank: MemoryBank, item_id: str) -> Commit:
             source=SourceRef(actor="user"),
         )
 
-    row = await bank.append(entry)
-    assert row is not None and isinstance(row.entry, Commit)
-    return row.entry
+    return await bank.record(entry)
 
 
 async def restore_snapshot(bank: MemoryBank, snapshot: MemorySnapshot) -> None:
     """Make the memory equal to a snapshot, digest included, in one journal entry."""
+    check_snapshot(snapshot)
     target = bank.at(snapshot).state
     await bank.append(lambda state: restoring_entry(state, target), large=True)
 
@@ -203,17 +197,20 @@ async def as_of(bank: MemoryBank, when: AsOf) -> MemoryBank:
     """
     state = await bank.sync()
     seq, recorded_at = await _recorded(bank, when.recorded)
-    known = bank.view.past.get(min(seq, state.seq), when)
-    if known is not None:
-        return known
+    kept, key = bank.view.past, (min(seq, state.seq), when)
+    if key in kept:
+        return cast("MemoryBank", kept[key])
     differing = await _changed_since(bank, seq)
     past = await bank.log.state_at(seq)
-    for moment, begins in ((when.said, _said), (when.valid, began)):
+    for moment, begins in ((when.said, attrgetter("said_at")), (when.valid, began)):
         if moment is not None:
             past, others = await aside(_filtered, past, moment, begins)
             differing = None if differing is None else differing | others
     view = bank.showing(past, at=recorded_at or when.said or when.valid, differing=differing)
-    bank.view.past.keep(min(seq, state.seq), when, view)
+    if len(past.items) >= LARGE_PAST:
+        while len(kept) >= MOST_PAST:
+            del kept[next(iter(kept))]
+        kept[key] = view
     return view
 
 
@@ -229,8 +226,8 @@ async def _recorded(
     if recorded is None:
         return last, None
     if isinstance(recorded, int):
-        row = await _row(bank, recorded) if 0 < recorded <= last else None
-        return recorded, row.recorded_at if row is not None else None
+        row = await _next_row(bank, recorded) if 0 < recorded <= last else None
+        return recorded, row.recorded_at if row is not None and row.seq == recorded else None
     while first < last:
         middle = (first + last + 1) // 2
         row = await _next_row(bank, middle)
@@ -264,10 +261,6 @@ async def _changed_since(bank: MemoryBank, seq: int) -> frozenset[str] | None:
         if isinstance(row.entry, TurnsAdded):  # seen by the turns before them
             changed.update(item.id for item in bank.view.index.of_session(row.entry.session_id))
     return frozenset(changed) if 2 * len(changed) <= len(state.items) else None
-
-
-def _said(item: MemoryItem) -> datetime | None:
-    return item.said_at
 
 
 def _filtered(
@@ -312,8 +305,17 @@ def _filtered(
 # -- diff ------------------------------------------------------------------------------
 
 
+def check_snapshot(given: MemorySnapshot) -> None:
+    """Raise `InputError` for anything but a snapshot."""
+    if not isinstance(given, MemorySnapshot):  # pyright: ignore[reportUnnecessaryIsInstance]
+        name = type(given).__name__
+        raise InputError(f"a {name} is no snapshot; give one of `memory.snapshot()`")
+
+
 def diff(before: MemorySnapshot, after: MemorySnapshot) -> SnapshotDiff:
     """Return the changes between two snapshots, items in order of id."""
+    check_snapshot(before)
+    check_snapshot(after)
     among = None
     if isinstance(before.live, ViewContent) and isinstance(after.live, ViewContent):
         among = names_between(before.live.state, after.live.state)

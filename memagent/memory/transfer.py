@@ -29,8 +29,8 @@ from memagent.state.fold import EMPTY_STATE, BankState, apply
 
 FORMAT = "memagent-export/1"
 _NAME = re.compile(r"c(\d+)((?:\.\d+)?)")
+# What the fold raises for a row that no bank would have written.
 _UNFIT = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
-"""What the fold raises for a row that no bank would have written."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
@@ -153,18 +153,7 @@ def _read(path: Path, most_trust: Trust) -> tuple[list[JournalRow], BankState]:
                 f"{path}, line {number + 1}: the row does not follow from those before it; "
                 "nothing was imported"
             ) from exc
-    _refuse_unsound_sessions(path, state)
-    if state.digest() != header["digest"]:
-        raise SnapshotMismatch(
-            f"{path}: the header says digest {str(header['digest'])[:12]}, "
-            f"the rows give {state.digest()[:12]}"
-        )
-    return rows, state
-
-
-def _refuse_unsound_sessions(path: Path, state: BankState) -> None:
-    """Check the sessions that grew: the fold puts turns to turns and asks nothing."""
-    for session in state.sessions.values():
+    for session in state.sessions.values():  # the fold puts turns to turns and asks nothing
         try:
             if session.grown_at:
                 Session.model_validate(session.model_dump())
@@ -173,6 +162,12 @@ def _refuse_unsound_sessions(path: Path, state: BankState) -> None:
                 f"{path}: the rows make no session of {session.id!r}: {exc.errors()[0]['msg']}; "
                 "nothing was imported"
             ) from exc
+    if state.digest() != header["digest"]:
+        raise SnapshotMismatch(
+            f"{path}: the header says digest {str(header['digest'])[:12]}, "
+            f"the rows give {state.digest()[:12]}"
+        )
+    return rows, state
 
 
 def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 
 from rpds import HashTrieSet
 
@@ -37,14 +37,13 @@ from memagent.search.segments import NO_ROW
 from memagent.state.fold import EMPTY_STATE, BankState
 from memagent.state.versions import ExpiredIds
 
-P = TypeVar("P", bound=Projected)
 MOST_PAST: Final = 2
-_LARGE_PAST: Final = 256
+LARGE_PAST: Final = 256
 """Items from which on a view of the past is kept: to make it takes longer than a search."""
+# Texts that are compared in one pass over the index; a long session has hundreds.
 _TEXTS_AT_ONCE: Final = 8
-"""Texts that are compared in one pass over the index; a long session has hundreds."""
+# A filter on ids that no item passes.
 _NO_ID: Final = frozenset({""})
-"""A filter on ids that no item passes."""
 _NOTHING: Final[HashTrieSet[str]] = HashTrieSet()
 NEVER_LOOKED: Final = ExpiredIds(EMPTY_STATE, None)
 
@@ -54,42 +53,12 @@ class SavedProjections(Protocol):
 
     def load(self, scope: Scope, embedder: Embedder) -> Projection | None:
         """Return a memory's last projection, checked; None without one. Blocks."""
-        ...
 
     def watch(self, memory: Projected) -> None:
         """Save a memory's projection when the store closes."""
-        ...
 
     def grown(self, memory: Projected, *, seq: int, items: int) -> None:
         """Save a memory's projection in the background if it grew enough."""
-        ...
-
-
-class PastViews(Generic[P]):
-    """The last views of the past of a large memory; kept until words are erased."""
-
-    __slots__ = ("_views",)
-
-    def __init__(self) -> None:
-        self._views: tuple[tuple[tuple[int, AsOf], P], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self._views)
-
-    def get(self, seq: int, when: AsOf) -> P | None:
-        """Return the view up to a sequence, as it was asked for; None where none is kept."""
-        return next((view for known, view in self._views if known == (seq, when)), None)
-
-    def keep(self, seq: int, when: AsOf, view: P) -> None:
-        """Keep a view, if it takes long to make."""
-        if len(view.projection().state.items) >= _LARGE_PAST:
-            self._views = (*self._views[1 - MOST_PAST :], ((seq, when), view))
-
-    def clear(self) -> None:
-        """Let all views go."""
-        for _, past in self._views:
-            let_go(*past.projection()[:2])
-        self._views = ()
 
 
 class ViewContent(NamedTuple):
@@ -137,7 +106,8 @@ class View:
             self.index, self._pending, self.expired = start.indexed, start.pending, start.expired
         else:
             self.index, self._pending = IndexView(projector.arena), HashTrieSet(self.state.items)
-        self.past: PastViews[Any] = PastViews()
+        self.past: dict[tuple[int, AsOf], Projected] = {}
+        """The last views of the past of a large memory; kept until words are erased."""
         self._unembedded: frozenset[str] = frozenset()
         """Items that the embedder failed on; they are tried again when it works again."""
         self._indexing: asyncio.Lock | None = None
@@ -184,13 +154,17 @@ class View:
 
     def forget(self, state: BankState) -> None:
         """Drop what was derived from the entries before an erasure."""
-        if len(self.index) >= _LARGE_PAST:
+        if len(self.index) >= LARGE_PAST:
             let_go(self.index)
-        # the old projector may hold a deleted checkpoint
-        self.projector = Projector(self.projector.embedder)
+        # The old projector may hold a deleted checkpoint. Where the journal is read anew,
+        # most texts come again: their vectors are taken over.
+        former = None if state.seq else self.projector.arena
+        self.projector = Projector(self.projector.embedder, former=former)
         self.state, self.index = state, IndexView(self.projector.arena)
         # what had expired before holds the old state, which is freed in slices
         self._pending, self.expired = _NOTHING, NEVER_LOOKED
+        for past in self.past.values():
+            let_go(*past.projection()[:2])
         self.past.clear()
         if self.sources.networked is not None:
             self.sources.networked.erased()
@@ -227,8 +201,9 @@ class View:
             index = await self.projector.catch_up(self.index, state, pending, expired=self.expired)
             reach("refresh.caught_up")
             if self.projector.failure is not None:
-                lacking = (at for at in pending if _lacks_vector(state, self.projector, at))
-                self._unembedded = self._unembedded.union(lacking)
+                items = filter(None, map(state.items.get, pending))
+                row = partial(self.projector.row_of, state)
+                self._unembedded |= {item.id for item in items if row(item) == NO_ROW}
             if self._pending is pending:
                 self.index, self._pending = index, _NOTHING
 
@@ -291,11 +266,6 @@ class View:
         if ids is None:
             return where
         return (where or Filter()).model_copy(update={"ids": ids or _NO_ID})
-
-
-def _lacks_vector(state: BankState, projector: Projector, item_id: str) -> bool:
-    item = state.items.get(item_id)
-    return item is not None and projector.row_of(state, item) == NO_ROW
 
 
 def _index_row(

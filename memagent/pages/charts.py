@@ -30,8 +30,8 @@ LEFT, RIGHT, TOP, BOTTOM = 46, WIDTH - 10, 18, HEIGHT - 40
 _MOST_POINTS: Final = 240
 _MOST_COLUMNS: Final = 60
 _MOST_DOTS: Final = 1_500
+# Points of a curve that still get a dot each.
 _MOST_MARKED: Final = 16
-"""Points of a curve that still get a dot each."""
 _BAR: Final = 24
 
 

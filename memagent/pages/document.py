@@ -31,6 +31,7 @@ from functools import partial
 from html import escape
 from importlib.resources import files
 from itertools import groupby, takewhile
+from operator import attrgetter
 from textwrap import shorten
 from typing import Final, Literal, NamedTuple
 
@@ -141,14 +142,14 @@ _MOST_CHARS: Final = 90
 _FEWEST_WORDS: Final = 4
 _SENTENCE: Final = re.compile(r"(?<=[.!?…])\s+")
 _SPEAKER: Final = re.compile(r"([^\s:][^:\n]{0,39}): (?=\S)")
+# First words of sentences that greet, thank or approve.
 _OPENERS: Final = frozenset(
     "absolutely aww bye congrats congratulations glad good great haha hello hey hi hope lol nice "
     "ok okay sorry sure thank thanks that's totally woohoo wow yeah yep yes you're".split()
 )
-"""First words of sentences that greet, thank or approve."""
 
 
-def title_of(text: str, *, most: int = _MOST_CHARS) -> str:
+def title_of(text: str) -> str:
     """Return the first sentence that states something, behind its speaker's name.
 
     A text without such a sentence gives its first line; a line is cut between words.
@@ -159,8 +160,8 @@ def title_of(text: str, *, most: int = _MOST_CHARS) -> str:
         said = line[speaker.end() :] if speaker else line
         for sentence in _SENTENCE.split(said):
             if _states(sentence):
-                return _cut(f"{speaker[1]}: {sentence}" if speaker else sentence, most)
-    return _cut(lines[0], most) if lines else ""
+                return _cut(f"{speaker[1]}: {sentence}" if speaker else sentence)
+    return _cut(lines[0]) if lines else ""
 
 
 def _states(sentence: str) -> bool:
@@ -173,11 +174,11 @@ def _states(sentence: str) -> bool:
     )
 
 
-def _cut(line: str, most: int) -> str:
+def _cut(line: str) -> str:
     """Cut a line between words; text without spaces is cut anywhere."""
-    short = shorten(line, most, placeholder=" …")
+    short = shorten(line, _MOST_CHARS, placeholder=" …")
     if not short.endswith(" …"):
-        return short if short != "…" else line[: most - 1] + "…"
+        return short if short != "…" else line[: _MOST_CHARS - 1] + "…"
     return short.removesuffix(" …").rstrip(" ,;:-") + " …"
 
 
@@ -204,22 +205,14 @@ def moments(first: float, last: float, *, most: int) -> list[float]:
         if (last - start) // step + 1 <= most:
             count = int((last - start) // step) + 1
             return [start + place * step for place in range(count)]
+    ends = (datetime.fromtimestamp(moment, UTC) for moment in (first, last))
+    begin, end = (at.year * 12 + at.month - 1 for at in ends)
     for months in _MONTHS:
-        starts = list(_month_starts(first, last, months))
-        if len(starts) <= most:
-            return starts
+        places = range(begin // months * months, end + 1, months)
+        if len(places) <= most:
+            dates = (datetime(max(at // 12, 1), at % 12 + 1, 1, tzinfo=UTC) for at in places)
+            return [date.timestamp() for date in dates]
     return [first]
-
-
-def _month_starts(first: float, last: float, months: int) -> Iterator[float]:
-    at = datetime.fromtimestamp(first, UTC)
-    place = (at.year * 12 + at.month - 1) // months * months
-    while place // 12 <= 9_999:
-        start = datetime(max(place // 12, 1), place % 12 + 1, 1, tzinfo=UTC).timestamp()
-        if start > last:
-            return
-        yield start
-        place += months
 
 
 def time_axes(first: float, last: float, axes: Axes | None = None) -> Axes:
@@ -284,12 +277,8 @@ def word_diff(before: str, after: str) -> list[Piece]:
         Piece("same", "".join(old[len(old) - tail :])),
     ]
     filled = (piece for piece in pieces if piece.text)
-    groups = groupby(filled, key=_kind)
+    groups = groupby(filled, key=attrgetter("kind"))
     return [Piece(kind, "".join(piece.text for piece in group)) for kind, group in groups]
-
-
-def _kind(piece: Piece) -> Kind:
-    return piece.kind
 
 
 def _common(old: list[str], new: list[str]) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from typing import Final, Literal
 
 from memagent.core.ops import Delete, MemoryOp, Noop, Rejected, RejectReason, Update
@@ -45,6 +45,7 @@ from memagent.state.fold import BankState
 OPS: Final = ("ADD", "UPDATE", "DELETE", "NOOP")
 DECISIONS: Final = {"added": 1, "changed": 0, "deleted": 3, "left as it was": 5, "refused": 2}
 """The words for `OPS`, and for ops that were refused, with their tones in a chart."""
+_DONE: Final = dict(zip(OPS, DECISIONS, strict=False))
 _MOST_POINTS: Final = 2_048
 _MOST_COLUMNS: Final = 24
 
@@ -55,8 +56,8 @@ class Point:
 
     at: float
     """Epoch seconds of the last of the rows."""
-    decisions: list[int]
-    """Counts in the order of `DECISIONS`."""
+    decisions: Counter[str]
+    """Counts by the words of `DECISIONS`."""
 
 
 @dataclass(slots=True)
@@ -72,15 +73,12 @@ class JournalFigures:
     def add(self, row: JournalRow) -> None:
         """Count one further row."""
         self.seq, entry = row.seq, row.entry
-        decisions = [0] * len(DECISIONS)
-        match entry:
-            case Commit():
-                ops = Counter(result.op.op for result in entry.ops)
-                decisions = [*(ops[name] for name in OPS), len(entry.rejected)]
-            case Erased():
-                self._active.clear()
-            case _:
-                pass
+        decisions = Counter[str]()
+        if isinstance(entry, Commit):
+            decisions.update(_DONE[result.op.op] for result in entry.ops)
+            decisions["refused"] = len(entry.rejected)
+        elif isinstance(entry, Erased):
+            self._active.clear()
         for change in entry.changes if isinstance(entry, Commit | Restored) else ():
             item = change.after
             if item is None or not item.active:
@@ -90,9 +88,10 @@ class JournalFigures:
                 self._active.setdefault(hash(change.id), said)
         self.points.append(Point(row.recorded_at.timestamp(), decisions))
         if len(self.points) > _MOST_POINTS:
+            pairs = zip(self.points[::2], self.points[1::2], strict=False)
             self.points = [
-                _merged(*pair) for pair in zip_longest(self.points[::2], self.points[1::2])
-            ]
+                Point(second.at, first.decisions + second.decisions) for first, second in pairs
+            ] + self.points[len(self.points) // 2 * 2 :]
 
     def charts(self) -> list[Chart]:
         """Return the charts: today's memories over their days, and decisions over time."""
@@ -111,12 +110,13 @@ class JournalFigures:
     def _decisions(self) -> Chart:
         span = (self.points[0].at, self.points[-1].at) if self.points else (0.0, 0.0)
         starts = moments(*span, most=_MOST_COLUMNS)
-        counts = [[0.0] * len(DECISIONS) for _ in starts]
+        counts = [Counter[str]() for _ in starts]
         for point in self.points:
-            column = counts[max(0, bisect_right(starts, point.at) - 1)]
-            for place, count in enumerate(point.decisions):
-                column[place] += count
-        rows = [(start, *parts) for start, parts in zip(starts, counts, strict=True)]
+            counts[max(0, bisect_right(starts, point.at) - 1)].update(point.decisions)
+        rows = [
+            (start, *(float(column[name]) for name in DECISIONS))
+            for start, column in zip(starts, counts, strict=True)
+        ]
         axes = time_axes(*span, Axes(low=0.0, format_y=whole_number))
         return column_chart(
             "What was decided", rows, DECISIONS, axes, note="by when it was recorded"
@@ -128,17 +128,9 @@ def whole_number(value: float) -> str:
     return number(value) if value == round(value) else ""
 
 
-def _merged(first: Point, second: Point | None) -> Point:
-    if second is None:
-        return first
-    counts: Sequence[int] = [a + b for a, b in zip(first.decisions, second.decisions, strict=True)]
-    return Point(second.at, list(counts))
-
-
 Kind = Literal[
     "session", "chat", "decision", "edit", "undo", "graph", "stats", "trial", "restored", "erased"
 ]
-_OPS: Final = ("ADD", "UPDATE", "DELETE", "NOOP")
 _REFUSALS: Final[Mapping[RejectReason, str]] = {
     RejectReason.NOT_AN_OBJECT: "the entry was no object",
     RejectReason.UNKNOWN_OP: "there is no such op",
@@ -205,11 +197,6 @@ class EntryView:
     notes: tuple[str, ...] = ()
     """Further facts: refused edges, the digest that was restored."""
 
-    @property
-    def counts(self) -> list[tuple[str, int]]:
-        """(op in small letters, how many) of the ops, then of the refusals."""
-        return _counts([self])
-
 
 @dataclass(frozen=True, kw_only=True)
 class TurnView:
@@ -234,11 +221,6 @@ class SessionView:
     decided: int
     """Parts with a decision."""
     parts: int
-
-    @property
-    def counts(self) -> list[tuple[str, int]]:
-        """(op in small letters, how many) over all entries, then refusals."""
-        return _counts(self.entries)
 
 
 def describe_entry(row: JournalRow, state: BankState) -> EntryView:
@@ -294,16 +276,12 @@ def _trial_view(entry: TrialStarted | TrialEnded, view: Callable[..., EntryView]
     if isinstance(entry, TrialStarted):
         title = f"A trial began with {_count(trial.shown, 'memory')}"
         return view(kind="trial", title=title, notes=(trial.task,))
-    return view(kind="trial", title=_trial_title(trial), session_id=trial.id, commit_id=trial.id)
-
-
-def _trial_title(trial: Trial) -> str:
-    """Say what came of a trial."""
-    if trial.outcome is None:
-        return "A trial is open"
-    verdict = "went well" if trial.outcome.good else "failed"
-    counted = _count(trial.credit, "memory")
-    return f"A trial {verdict} (reward {trial.outcome.reward:g}); {counted} counted"
+    title = "A trial is open"
+    if trial.outcome is not None:
+        verdict = "went well" if trial.outcome.good else "failed"
+        counted = _count(trial.credit, "memory")
+        title = f"A trial {verdict} (reward {trial.outcome.reward:g}); {counted} counted"
+    return view(kind="trial", title=title, session_id=trial.id, commit_id=trial.id)
 
 
 def describe_session(
@@ -335,15 +313,14 @@ def describe_session(
 def is_about(row: JournalRow, session_id: str) -> bool:
     """Return whether a row stored a session, decided about it, or grew the graph for it."""
     match row.entry:
-        case SessionStored(session=session):
-            return session.id == session_id
-        case TurnsAdded(session_id=grown):
-            return grown == session_id
-        case Commit(source=source):
-            return source.session_id == session_id
-        case TrialStarted(trial=trial) | TrialEnded(trial=trial):
-            return trial.id == session_id
-        case GraphDelta(session_id=named):
+        case (
+            SessionStored(session=Session(id=named))
+            | TurnsAdded(session_id=named)
+            | Commit(source=SourceRef(session_id=named))
+            | TrialStarted(trial=Trial(id=named))
+            | TrialEnded(trial=Trial(id=named))
+            | GraphDelta(session_id=named)
+        ):
             return named == session_id
         case _:
             return False
@@ -436,12 +413,13 @@ def _turn(turn: Turn, part: int | None, decisions: Sequence[EntryView]) -> TurnV
     return TurnView(turn=turn, part=part, ops=tuple(ops), refusals=tuple(refusals))
 
 
-def _counts(entries: Iterable[EntryView]) -> list[tuple[str, int]]:
+def op_counts(entries: Iterable[EntryView]) -> list[tuple[str, int]]:
+    """Return (op in small letters, how many) over some entries, then of the refusals."""
     counts = Counter[str]()
     for entry in entries:
         counts.update(op.op for op in entry.ops)
         counts["refused"] += len(entry.refusals)
-    return [(name.lower(), counts[name]) for name in (*_OPS, "refused") if counts[name]]
+    return [(name.lower(), counts[name]) for name in (*OPS, "refused") if counts[name]]
 
 
 def _listed(names: Iterable[str]) -> str:

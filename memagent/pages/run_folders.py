@@ -328,8 +328,8 @@ _VALIDATED: Final = (
     ("memory_share", "Memory share", "tokens of memory by tokens of dialogue", share),
 )
 _BRANCHES: Final = ("global", "local", "answer")
+# The ops with their tones: red takes away, grey leaves things as they are.
 _OPS: Final = {"add": 1, "update": 0, "delete": 3, "noop": 5, "rejected": 2}
-"""The ops with their tones: red takes away, grey leaves things as they are."""
 _LOGGED: Final = (
     ("loss", "Loss", ""),
     ("grad_norm", "Gradient norm", "before clipping"),

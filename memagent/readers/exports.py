@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -56,13 +57,13 @@ WHATSAPP_LINE: Final = re.compile(
     re.IGNORECASE,
 )
 """The first line of a message or notice, in the forms of Android and of iOS."""
+# Who speaks, unless a quotation is open at the colon: 'Ana created group "Trip: Rome"'.
 _SPEAKS = re.compile(
     r"(?!(?:[^:\"]*\"[^:\"]*\")*[^:\"]*\"[^:\"]*:|[^:„]*“[^:”]*:)"
     r"[\u200e\u202a]*(?:~\s?)?(?P<speaker>[^:]{1,80}?)[\u202c]*:(?: (?P<text>.*))?$"
 )
-"""Who speaks, unless a quotation is open at the colon: 'Ana created group "Trip: Rome"'."""
+# Notices of iOS, placeholders of media, names of attached files.
 _WORDLESS = re.compile(r"\u200e.*|<[^<>]+>|null|\S+\.\w{3,4} \([^()]+\)", re.DOTALL)
-"""Notices of iOS, placeholders of media, names of attached files."""
 _DELETED = frozenset(
     {
         "This message was deleted",
@@ -113,6 +114,16 @@ def read_whatsapp(path: Path) -> Conversation:
     return _conversation(path, said(), warnings)
 
 
+def _export(said: Callable[[Path], Iterator[Said]]) -> Callable[[Path], Conversation]:
+    """Make the reader of an export of a function that yields what was said."""
+
+    @wraps(said)
+    def read(path: Path) -> Conversation:
+        return _conversation(path, said(path), [])
+
+    return read
+
+
 def _whatsapp_moment(
     path: Path, number: int, date: tuple[int, int, int], match: re.Match[str]
 ) -> datetime:
@@ -153,88 +164,75 @@ def _date_order(
     return month_first if jumps[1] < jumps[0] else day_first
 
 
-def read_telegram(path: Path) -> Conversation:
+@_export
+def read_telegram(path: Path) -> Iterator[Said]:
     """Read the chat, or all chats, of Telegram Desktop's export. Raises `InputError`."""
-
-    def said() -> Iterator[Said]:
-        for _, record in json_records(path, accepted=ACCEPTED["telegram"]):
-            chats = list_in(object_in(record.get("chats")).get("list")) or [record]
-            for chat in map(object_in, chats):
-                prefix = f"{text_in(chat.get('name')) or 'chat'} " if len(chats) > 1 else ""
-                for message in map(object_in, list_in(chat.get("messages"))):
-                    if message.get("type") != "message":
-                        continue
-                    seconds = text_in(message.get("date_unixtime"))
-                    at = moment_in(float(seconds) if seconds.isdecimal() else message.get("date"))
-                    parts = message.get("text")
-                    text = (
-                        parts if isinstance(parts, str) else "".join(map(_text_of, list_in(parts)))
-                    )
-                    speaker = (
-                        text_in(message.get("forwarded_from"))
-                        or text_in(message.get("from"))
-                        or text_in(message.get("from_id"))
-                        or "unknown"
-                    )
-                    where = f"message {text_in(message.get('id'))}"
-                    yield (
-                        f"{prefix}{_day(at)}",
-                        Utterance(where=where, speaker=speaker, text=text.strip(), at=at),
-                    )
-
-    return _conversation(path, said(), [])
+    for _, record in json_records(path, accepted=ACCEPTED["telegram"]):
+        chats = list_in(object_in(record.get("chats")).get("list")) or [record]
+        for chat in map(object_in, chats):
+            prefix = f"{text_in(chat.get('name')) or 'chat'} " if len(chats) > 1 else ""
+            for message in map(object_in, list_in(chat.get("messages"))):
+                if message.get("type") != "message":
+                    continue
+                seconds = text_in(message.get("date_unixtime"))
+                at = moment_in(float(seconds) if seconds.isdecimal() else message.get("date"))
+                parts = message.get("text")
+                text = parts if isinstance(parts, str) else "".join(map(_text_of, list_in(parts)))
+                speaker = (
+                    text_in(message.get("forwarded_from"))
+                    or text_in(message.get("from"))
+                    or text_in(message.get("from_id"))
+                    or "unknown"
+                )
+                where = f"message {text_in(message.get('id'))}"
+                yield (
+                    f"{prefix}{_day(at)}",
+                    Utterance(where=where, speaker=speaker, text=text.strip(), at=at),
+                )
 
 
 def _text_of(part: object) -> str:
     return part if isinstance(part, str) else text_in(object_in(part).get("text"))
 
 
-def read_signal(path: Path) -> Conversation:
+@_export
+def read_signal(path: Path) -> Iterator[Said]:
     """Read the messages that signal-export wrote. Raises `InputError`."""
-
-    def said() -> Iterator[Said]:
-        for number, line in lines_of(path, accepted=ACCEPTED["signal"]):
-            if not line.strip():
-                continue
-            message = parse_line(path, number, line, accepted=ACCEPTED["signal"])
-            at, gone = moment_in(message.get("date")), message.get("deleted") or message.get("call")
-            yield (
-                _day(at),
-                Utterance(
-                    where=f"line {number}",
-                    speaker=text_in(message.get("sender")) or "unknown",
-                    text="" if gone else text_in(message.get("body")).strip(),
-                    at=at,
-                ),
-            )
-
-    return _conversation(path, said(), [])
+    for number, line in lines_of(path, accepted=ACCEPTED["signal"]):
+        if not line.strip():
+            continue
+        message = parse_line(path, number, line, accepted=ACCEPTED["signal"])
+        at, gone = moment_in(message.get("date")), message.get("deleted") or message.get("call")
+        yield (
+            _day(at),
+            Utterance(
+                where=f"line {number}",
+                speaker=text_in(message.get("sender")) or "unknown",
+                text="" if gone else text_in(message.get("body")).strip(),
+                at=at,
+            ),
+        )
 
 
-def read_chatgpt(path: Path) -> Conversation:
+@_export
+def read_chatgpt(path: Path) -> Iterator[Said]:
     """Read the talks of ChatGPT's data export, each along the branch that stood last.
 
     Raises `InputError`.
     """
-
-    def said() -> Iterator[Said]:
-        for line, talk in json_records(path, accepted=ACCEPTED["chatgpt"]):
-            session = text_in(talk.get("conversation_id") or talk.get("id")) or f"talk {line}"
-            for message in _branch(talk):
-                role = text_in(object_in(message.get("author")).get("role"))
-                hidden = object_in(message.get("metadata")).get(
-                    "is_visually_hidden_from_conversation"
-                )
-                content = object_in(message.get("content"))
-                if role not in ("user", "assistant") or hidden:
-                    continue
-                if content.get("content_type") not in ("text", "multimodal_text"):
-                    continue
-                parts = filter(None, map(_text_of, list_in(content.get("parts"))))
-                at = moment_in(message.get("create_time") or talk.get("create_time"))
-                yield session, _of_role(line, role, "\n".join(parts), at)
-
-    return _conversation(path, said(), [])
+    for line, talk in json_records(path, accepted=ACCEPTED["chatgpt"]):
+        session = text_in(talk.get("conversation_id") or talk.get("id")) or f"talk {line}"
+        for message in _branch(talk):
+            role = text_in(object_in(message.get("author")).get("role"))
+            hidden = object_in(message.get("metadata")).get("is_visually_hidden_from_conversation")
+            content = object_in(message.get("content"))
+            if role not in ("user", "assistant") or hidden:
+                continue
+            if content.get("content_type") not in ("text", "multimodal_text"):
+                continue
+            parts = filter(None, map(_text_of, list_in(content.get("parts"))))
+            at = moment_in(message.get("create_time") or talk.get("create_time"))
+            yield session, _of_role(line, role, "\n".join(parts), at)
 
 
 def _branch(talk: dict[str, object]) -> list[dict[str, object]]:
@@ -251,41 +249,35 @@ def _branch(talk: dict[str, object]) -> list[dict[str, object]]:
     return messages[::-1]
 
 
-def read_claude(path: Path) -> Conversation:
+@_export
+def read_claude(path: Path) -> Iterator[Said]:
     """Read the talks of Claude's data export. Raises `InputError`."""
-
-    def said() -> Iterator[Said]:
-        for line, talk in json_records(path, accepted=ACCEPTED["claude"]):
-            session = text_in(talk.get("uuid")) or f"talk {line}"
-            for message in map(object_in, list_in(talk.get("chat_messages"))):
-                role = "user" if message.get("sender") == "human" else "assistant"
-                parts = map(object_in, list_in(message.get("content")))
-                texts = [text_in(part.get("text")) for part in parts if part.get("type") == "text"]
-                text = "\n".join(texts) or text_in(message.get("text"))
-                at = moment_in(message.get("created_at") or talk.get("created_at"))
-                yield session, _of_role(line, role, text, at)
-
-    return _conversation(path, said(), [])
+    for line, talk in json_records(path, accepted=ACCEPTED["claude"]):
+        session = text_in(talk.get("uuid")) or f"talk {line}"
+        for message in map(object_in, list_in(talk.get("chat_messages"))):
+            role = "user" if message.get("sender") == "human" else "assistant"
+            parts = map(object_in, list_in(message.get("content")))
+            texts = [text_in(part.get("text")) for part in parts if part.get("type") == "text"]
+            text = "\n".join(texts) or text_in(message.get("text"))
+            at = moment_in(message.get("created_at") or talk.get("created_at"))
+            yield session, _of_role(line, role, text, at)
 
 
-def read_letta(path: Path) -> Conversation:
+@_export
+def read_letta(path: Path) -> Iterator[Said]:
     """Read the messages of Letta's agent file. Raises `InputError`.
 
     What an agent said is what it sent: its thoughts and the events of the program are
     left out.
     """
-
-    def said() -> Iterator[Said]:
-        for line, record in json_records(path, accepted=ACCEPTED["letta"]):
-            agents = [object_in(agent) for agent in list_in(record.get("agents"))]
-            for agent in agents:
-                prefix = f"{text_in(agent.get('name')) or 'agent'} " if len(agents) > 1 else ""
-                for message in map(object_in, list_in(agent.get("messages"))):
-                    role, at = text_in(message.get("role")), moment_in(message.get("created_at"))
-                    if role in ("user", "assistant"):
-                        yield f"{prefix}{_day(at)}", _of_role(line, role, _letta_text(message), at)
-
-    return _conversation(path, said(), [])
+    for line, record in json_records(path, accepted=ACCEPTED["letta"]):
+        agents = [object_in(agent) for agent in list_in(record.get("agents"))]
+        for agent in agents:
+            prefix = f"{text_in(agent.get('name')) or 'agent'} " if len(agents) > 1 else ""
+            for message in map(object_in, list_in(agent.get("messages"))):
+                role, at = text_in(message.get("role")), moment_in(message.get("created_at"))
+                if role in ("user", "assistant"):
+                    yield f"{prefix}{_day(at)}", _of_role(line, role, _letta_text(message), at)
 
 
 def _letta_text(message: dict[str, object]) -> str:
@@ -310,23 +302,20 @@ def _unpacked(text: str) -> str:
     return "" if packed.keys() >= {"type", "time"} else text
 
 
-def read_zep(path: Path) -> Conversation:
+@_export
+def read_zep(path: Path) -> Iterator[Said]:
     """Read the messages of Zep's threads, one object a thread. Raises `InputError`."""
-
-    def said() -> Iterator[Said]:
-        threads = json_records(path, accepted=ACCEPTED["zep"])
-        for number, (line, thread) in enumerate(threads, start=1):
-            prefix = f"thread {number} " if number > 1 else ""
-            for message in map(object_in, list_in(thread.get("messages"))):
-                # version 2 has the name under `role` and the role under `role_type`
-                role = text_in(message.get("role_type")) or text_in(message.get("role"))
-                at = moment_in(message.get("created_at"))
-                if role in ("user", "assistant", "tool"):
-                    words = _of_role(line, role, text_in(message.get("content")), at)
-                    name = text_in(message.get("name")) or text_in(message.get("role"))
-                    yield f"{prefix}{_day(at)}", replace(words, speaker=name or role)
-
-    return _conversation(path, said(), [])
+    threads = json_records(path, accepted=ACCEPTED["zep"])
+    for number, (line, thread) in enumerate(threads, start=1):
+        prefix = f"thread {number} " if number > 1 else ""
+        for message in map(object_in, list_in(thread.get("messages"))):
+            # version 2 has the name under `role` and the role under `role_type`
+            role = text_in(message.get("role_type")) or text_in(message.get("role"))
+            at = moment_in(message.get("created_at"))
+            if role in ("user", "assistant", "tool"):
+                words = _of_role(line, role, text_in(message.get("content")), at)
+                name = text_in(message.get("name")) or text_in(message.get("role"))
+                yield f"{prefix}{_day(at)}", replace(words, speaker=name or role)
 
 
 def _of_role(line: int, role: str, text: str, at: datetime | None) -> Utterance:

@@ -158,12 +158,7 @@ def head_of(path: Path, *, accepted: str) -> str:
     if not raw.strip():
         raise bad_input(path, "", "the file is empty", accepted)
     _refuse_marks(path, raw, accepted)
-    if raw.startswith(b"PK\x03\x04"):
-        raise bad_input(path, "", "it is a zip archive; unpack it and give its file", accepted)
-    if b"\x00" in raw:
-        raise bad_input(
-            path, "", f"the file is binary (a NUL byte at offset {raw.index(0)})", accepted
-        )
+    _refuse_binary(path, raw, accepted)
     return raw.decode("utf-8-sig", "replace")
 
 
@@ -180,13 +175,7 @@ def _opened(path: Path, accepted: str) -> Generator[BinaryIO]:
 def _decoded(path: Path, raw: bytes, number: int, offset: int, accepted: str) -> str:
     if number == 1:
         _refuse_marks(path, raw, accepted)
-    if raw.startswith(b"PK\x03\x04"):
-        raise bad_input(path, "", "it is a zip archive; unpack it and give its file", accepted)
-    if b"\x00" in raw:
-        place = offset + raw.index(b"\x00")
-        raise bad_input(
-            path, f"line {number}", f"the file is binary (a NUL byte at offset {place})", accepted
-        )
+    _refuse_binary(path, raw, accepted, where=f"line {number}", offset=offset)
     try:
         return raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as exc:
@@ -205,6 +194,16 @@ def _refuse_marks(path: Path, raw: bytes, accepted: str) -> None:
             raise bad_input(path, "", f"the file is {encoding}; save it as UTF-8", accepted)
 
 
+def _refuse_binary(
+    path: Path, raw: bytes, accepted: str, *, where: str = "", offset: int = 0
+) -> None:
+    if raw.startswith(b"PK\x03\x04"):
+        raise bad_input(path, "", "it is a zip archive; unpack it and give its file", accepted)
+    if b"\x00" in raw:
+        place = offset + raw.index(b"\x00")
+        raise bad_input(path, where, f"the file is binary (a NUL byte at offset {place})", accepted)
+
+
 def json_records(path: Path, *, accepted: str) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield (line number, object) of each element of a JSON list, as they come.
 
@@ -216,27 +215,20 @@ def json_records(path: Path, *, accepted: str) -> Iterator[tuple[int, dict[str, 
             yield text.line, text.record()
         else:
             text.skip()
-            yield from _elements(text)
+            if text.sign() == "]":
+                raise text.fault("the JSON list is empty")
+            sign = ","
+            while sign == ",":
+                yield text.line, text.record()
+                sign = text.sign()
+                if not sign:
+                    raise text.fault("the JSON list has no end")
+                if sign not in ",]":
+                    raise text.fault(f"expected ',' or ']' in the JSON list, found {sign!r}")
+                text.skip()
+                text.sign()
         if text.sign():
             raise text.fault(f"unexpected {text.sign()!r} after the end of the JSON")
-
-
-def _elements(text: _JsonText) -> Iterator[tuple[int, dict[str, object]]]:
-    if text.sign() == "]":
-        raise text.fault("the JSON list is empty")
-    while True:
-        yield text.line, text.record()
-        sign = text.sign()
-        if sign not in (",", "]"):
-            raise text.fault(
-                f"expected ',' or ']' in the JSON list, found {sign!r}"
-                if sign
-                else "the JSON list has no end"
-            )
-        text.skip()
-        text.sign()
-        if sign == "]":
-            return
 
 
 class _JsonText:

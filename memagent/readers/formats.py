@@ -85,8 +85,8 @@ _TURN = re.compile(
     r"(?P<speaker>[^\W\d_](?:[\w.'’()&-]| (?=\S)){0,59}?)\s?:(?:\s+(?P<text>.*)|$)"
 )
 _PLAIN_TEXT = re.compile(f"{_HEADING.pattern}|{_TURN.pattern}")
+# Speakers trusted less than a person; no name in a text file earns more.
 _TRUST = {"assistant": Trust.ASSISTANT, "tool": Trust.TOOL}
-"""Speakers trusted less than a person; no name in a text file earns more."""
 _DATED = {Granularity.DAY, Granularity.HOUR, Granularity.MINUTE}
 _LONE_SPEAKER_FROM = 20
 _JSON_START = re.compile(r"\s*(?:\{|\[\s*(?:[{\]]|\Z))")
@@ -221,7 +221,15 @@ def read_plain_text(path: str | Path) -> Conversation:
     sessions = _sessions(file, parts, warnings)
     if not sessions:
         raise bad_input(file, "", "there are no turns", ACCEPTED_TEXT)
-    _warn_of_lone_speakers(parts, warnings)
+    turns = [turn for part in parts for turn in part.turns]
+    count = Counter(turn.speaker for turn in turns)
+    if len(turns) >= _LONE_SPEAKER_FROM:
+        warnings += [
+            f"line {turn.line}: {turn.speaker!r} speaks only here; "
+            "indent the line if it belongs to the turn before"
+            for turn in turns
+            if count[turn.speaker] == 1
+        ]
     with faults_of(file, "", ACCEPTED_TEXT):
         return Conversation(id=file.stem, sessions=sessions, warnings=tuple(warnings))
 
@@ -331,19 +339,6 @@ def _moment(text: str | None, number: int, warnings: list[str]) -> datetime | No
     return at
 
 
-def _warn_of_lone_speakers(parts: list[_Part], warnings: list[str]) -> None:
-    turns = [turn for part in parts for turn in part.turns]
-    if len(turns) < _LONE_SPEAKER_FROM:
-        return
-    count = Counter(turn.speaker for turn in turns)
-    warnings += [
-        f"line {turn.line}: {turn.speaker!r} speaks only here; "
-        "indent the line if it belongs to the turn before"
-        for turn in turns
-        if count[turn.speaker] == 1
-    ]
-
-
 def _one(
     accepted: str,
     read: Callable[[Path], Conversation],
@@ -422,7 +417,7 @@ def detect_format(path: str | Path) -> str:
 def _detected(file: Path, known: Mapping[str, FileFormat]) -> str:
     """Return the first format that fits a file, or "" for text that none fits."""
     accepted = "; ".join(f"{name}: {format.accepted}" for name, format in known.items())
-    head = head_of(file, accepted=accepted)
+    head = head_of(file, accepted=ACCEPTED_TEXT)
     if not _JSON_START.match(head):
         first = head.lstrip().partition("\n")[0].rstrip("\r")
         texts = (name for name, each in known.items() if each.begins and each.begins.match(first))

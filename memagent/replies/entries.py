@@ -7,7 +7,7 @@ or that gives one key twice: each leaves a `Rejected`. Entries that a reader cal
 destructive are taken from a clear reply only (`Extracted.clear`). Keys of an entry that
 nobody reads are ignored.
 
-Before that, the JSON answer is found, in time linear in the reply. The whole reply as
+Before that, `extract_json` finds the JSON answer, in time linear in the reply. The whole reply as
 strict JSON is the answer. Otherwise reasoning is left out and every outermost object or
 array is read, strictly where it can be, tolerantly where not. The last complete one
 that fits counts. Each repair is named, and `Extracted.clear` tells whether the reply
@@ -24,6 +24,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
@@ -32,8 +33,8 @@ from memagent.core.ops import CLEAR_REPAIRS, Parsed, ParseStatus, Rejected, Reje
 from memagent.replies.tolerant_json import (
     JsonObject,
     JsonValue,
+    TolerantReader,
     outside_reasoning,
-    read_tolerantly,
     repeats_key,
 )
 
@@ -42,10 +43,12 @@ MAX_TEXT_CHARS: Final = 200_000
 MAX_REPAIR_CHARS: Final = 16_384
 """Longest stretch, from its first bracket on, that is read tolerantly."""
 
-_MAX_CANDIDATES = 128
+MAX_ENTRIES: Final = 256
+"""Entries read from one reply."""
+_MAX_CANDIDATES = MAX_ENTRIES + 1
 _FENCE_LINE = re.compile(r"^[ \t]*```[A-Za-z0-9]{0,12}", re.MULTILINE)
+# Marks that may stand around an answer without saying anything.
 _WRAPPING = re.compile(r"```[A-Za-z0-9]{0,12}|</?answer>|<\|[a-z_]{1,20}\|>|</s>")
-"""Marks that may stand around an answer without saying anything."""
 _SEPARATORS = re.compile(r"[\s,;]+")
 _BRACKETS = re.compile(r'"+|\\+|[{}\[\]]')
 _LIKELY_START = re.compile("""\\{\\s*["'\u201c}A-Za-z_/]|\\[\\s*[\\[{"'\u201c\\]/]""")
@@ -93,7 +96,8 @@ def extract_json(text: str, *, wanted: Fits | None = None, part: Fits | None = N
     if not text:
         return Extracted(ParseStatus.EMPTY)
     if len(text) > MAX_TEXT_CHARS:
-        return Extracted(ParseStatus.FAILED, problem=f"the reply is over {MAX_TEXT_CHARS} long")
+        problem = f"the reply is over {MAX_TEXT_CHARS} characters long"
+        return Extracted(ParseStatus.FAILED, problem=problem)
     whole = _strict(text)
     if whole is not None:
         return _checked(Extracted(ParseStatus.STRICT, whole))
@@ -104,11 +108,14 @@ def extract_json(text: str, *, wanted: Fits | None = None, part: Fits | None = N
     repairs |= {Repair.CUT_OFF} if spoken.unfinished else set()
     if not body:
         return Extracted(ParseStatus.FAILED, None, _ordered(repairs), "the reply is only reasoning")
-    found = _joined(body, list(_candidates(body)), part)
+    found = _joined(body, list(islice(_candidates(body), _MAX_CANDIDATES)), part)
     fitting = [each for each in found if wanted is None or wanted(each.value)]
     if not found:
-        return Extracted(ParseStatus.FAILED, None, _ordered(repairs))
-    chosen = _last(fitting) or found[0]
+        long = len(body) > MAX_REPAIR_CHARS
+        problem = f"what is broken and over {MAX_REPAIR_CHARS} characters is not mended"
+        return Extracted(ParseStatus.FAILED, None, _ordered(repairs), problem if long else "")
+    complete = [each for each in fitting if Repair.CUT_OFF not in each.repairs]
+    chosen = (complete or fitting or found[:1])[-1]
     if any(each.value != chosen.value for each in fitting):
         repairs.add(Repair.OTHER_ANSWER)
     rest = _outside(body, fitting or [chosen])
@@ -123,12 +130,6 @@ def _checked(found: Extracted) -> Extracted:
     if not repeats_key(found.value):
         return found
     return Extracted(ParseStatus.FAILED, None, found.repairs, "the answer gives one key twice")
-
-
-def _last(fitting: list[_Candidate]) -> _Candidate | None:
-    """Return the last complete answer, else the last that was cut off."""
-    complete = [each for each in fitting if Repair.CUT_OFF not in each.repairs]
-    return (complete or fitting or [None])[-1]
 
 
 def _ordered(repairs: set[Repair] | frozenset[Repair]) -> tuple[Repair, ...]:
@@ -159,31 +160,34 @@ def _candidates(text: str) -> Iterator[_Candidate]:
     raw line break.
     """
     marks = [(mark.start(), mark.end()) for mark in _FENCE_LINE.finditer(text)]
-    starts = [0, *(end for _, end in marks)]
-    ends = [*(start for start, _ in marks), len(text)]
-    left = _MAX_CANDIDATES
-    for start, end in zip(starts, ends, strict=True):
-        for candidate in _in_piece(text[start:end].rstrip(), start):
-            yield candidate
-            left -= 1
-            if not left:
-                return
-
-
-def _in_piece(piece: str, offset: int) -> Iterator[_Candidate]:
-    for start, end in _balanced_spans(piece):
-        value = _strict(piece[start:end])
-        if value is not None:
-            yield _Candidate(value, offset + start, offset + end)
-        else:
-            yield from _mended(piece[start:end], offset + start)
+    pieces_at = [0, *(end for _, end in marks)]
+    pieces_to = [*(start for start, _ in marks), len(text)]
+    for piece_at, piece_to in zip(pieces_at, pieces_to, strict=True):
+        piece = text[piece_at:piece_to].rstrip()
+        for start, end in _balanced_spans(piece):
+            value = _strict(piece[start:end])
+            if value is not None:
+                yield _Candidate(value, piece_at + start, piece_at + end)
+            else:
+                yield from _mended(piece[start:end], piece_at + start)
 
 
 def _balanced_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield outermost bracketed spans; one that is never closed reaches to the end."""
-    depth, start = 0, 0
-    for at in _brackets(text):
-        if text[at] in "{[":
+    """Yield outermost bracketed spans; one that is never closed reaches to the end.
+
+    Inside brackets, those in double quotes do not count.
+    """
+    depth, start, in_string, skip = 0, 0, False, -1
+    for match in _BRACKETS.finditer(text):
+        signs, at = match[0], match.start()
+        escaped = at == skip
+        if signs[0] == '"':
+            in_string ^= depth > 0 and (len(signs) - escaped) % 2 == 1
+        elif signs[0] == "\\":
+            skip = match.end() if in_string and len(signs) % 2 else skip
+        elif in_string or escaped:
+            continue
+        elif signs in "{[":
             start = at if depth == 0 else start
             depth += 1
         elif depth:
@@ -194,21 +198,6 @@ def _balanced_spans(text: str) -> Iterator[tuple[int, int]]:
         yield start, len(text)
 
 
-def _brackets(text: str) -> Iterator[int]:
-    """Yield the places of brackets; inside brackets, those in double quotes do not count."""
-    depth, in_string, skip = 0, False, -1
-    for match in _BRACKETS.finditer(text):
-        signs, at = match[0], match.start()
-        escaped = at == skip
-        if signs[0] == '"':
-            in_string ^= depth > 0 and (len(signs) - escaped) % 2 == 1
-        elif signs[0] == "\\":
-            skip = match.end() if in_string and len(signs) % 2 else skip
-        elif not in_string and not escaped:
-            depth = max(0, depth + (1 if signs in "{[" else -1))
-            yield at
-
-
 def _mended(text: str, offset: int) -> Iterator[_Candidate]:
     """Yield what can be read tolerantly, one value after another; none that is too deep."""
     if len(text) > MAX_REPAIR_CHARS:
@@ -216,18 +205,20 @@ def _mended(text: str, offset: int) -> Iterator[_Candidate]:
     at = 0
     while (found := _LIKELY_START.search(text, at)) is not None:
         begin = found.start()
-        read = read_tolerantly(text[begin:])
-        if read.value is None:
+        reader = TolerantReader(text[begin:])
+        value = reader.read()
+        if value is None:
             return
-        at = begin + read.end
-        yield _Candidate(read.value, offset + begin, offset + at, read.repairs)
+        at = begin + reader.at
+        yield _Candidate(value, offset + begin, offset + at, frozenset(reader.repairs))
 
 
 def _joined(text: str, found: list[_Candidate], part: Fits | None) -> list[_Candidate]:
     """Read objects with only separators between them as one list."""
     if part is None or len(found) < 2 or not all(part(each.value) for each in found):
         return found
-    if _SEPARATORS.sub("", _WRAPPING.sub("", _outside(text, found))):
+    read = text[: found[-1].end] if len(found) == _MAX_CANDIDATES else text
+    if _SEPARATORS.sub("", _WRAPPING.sub("", _outside(read, found))):
         return found
     repairs = frozenset({Repair.JOINED}).union(*(each.repairs for each in found))
     return [_Candidate([each.value for each in found], found[0].start, found[-1].end, repairs)]
@@ -243,8 +234,6 @@ def _outside(text: str, candidates: list[_Candidate]) -> str:
     return " ".join((*kept, text[at:]))
 
 
-MAX_ENTRIES: Final = 256
-"""Entries read from one reply."""
 MAX_FACT_CHARS: Final = 2_000
 """Longest text of one fact."""
 SOURCE_KEYS: Final = ("sources", "source", "source_turn_ids", "turns", "evidence")
@@ -284,7 +273,9 @@ def parse_entries(
 
     def is_wanted(value: JsonValue) -> bool:
         entries = _entries_of(value, list_keys, is_entry)
-        return entries == [] or any(isinstance(entry, dict) for entry in entries or ())
+        if isinstance(value, dict) or not entries:
+            return entries is not None
+        return any(isinstance(entry, dict) for entry in entries)
 
     def is_single(value: JsonValue) -> bool:
         return isinstance(value, dict) and not _lists(value, list_keys) and is_entry(value)
@@ -296,7 +287,7 @@ def parse_entries(
     if entries is None:
         problem = (
             reply.problem
-            or f"the reply has no list under {', '.join(map(repr, list_keys))}, or two"
+            or f"the reply has no list under {', '.join(map(repr, list_keys))}, or several"
         )
         return unreadable(text, problem, reply=reply)
     values: list[T] = []
@@ -307,7 +298,7 @@ def parse_entries(
         except (Unfit, ValidationError) as error:
             rejected.append(_rejected(entry, error))
     if len(entries) > limit:
-        detail = f"{len(entries) - limit} entries after the first {limit} were not read"
+        detail = f"entries after the first {limit} were not read"
         rejected.append(Rejected(reason=RejectReason.TOO_MANY_OPS, detail=detail))
     rejected += _losses(text, reply, empty=not entries)
     status = reply.status if not rejected else ParseStatus.PARTIAL if values else ParseStatus.FAILED
@@ -359,15 +350,12 @@ def _losses(text: str, reply: Extracted, *, empty: bool) -> Iterable[Rejected]:
     if Repair.CUT_OFF in reply.repairs:
         detail = "the reply ends before its list does"
         yield Rejected(reason=RejectReason.CUT_OFF, detail=detail, raw=raw)
-    elif empty and not _certainly_empty(reply):
+        return
+    # An empty list is what an object says even where text stands around it.
+    prose = {Repair.PROSE} if isinstance(reply.value, dict) else set[Repair]()
+    if empty and not (CLEAR_REPAIRS | prose).issuperset(reply.repairs):
         detail = "the list is empty, and the reply says more than that"
         yield Rejected(reason=RejectReason.AMBIGUOUS, detail=detail, raw=raw)
-
-
-def _certainly_empty(reply: Extracted) -> bool:
-    """Tell whether an empty list is what the reply says; text may stand around an object."""
-    prose = {Repair.PROSE} if isinstance(reply.value, dict) else set[Repair]()
-    return (CLEAR_REPAIRS | prose).issuperset(reply.repairs)
 
 
 def _rejected(entry: JsonValue, error: Unfit | ValidationError) -> Rejected:
@@ -418,7 +406,7 @@ def index_of(value: JsonValue) -> int | None:
 def ids_at(entry: Entry, keys: Sequence[str]) -> tuple[str, ...]:
     """Return the ids under the first key that is there, each once.
 
-    The value is a list, one id, or several ids with commas between.
+    The value is a list, one id, or several ids with commas or semicolons between.
     """
     value = value_at(entry, keys)
     listed = re.split(r"[,;]", value) if isinstance(value, str) else value

@@ -41,7 +41,7 @@ class Spoken(NamedTuple):
     """A reply without its reasoning, and how the two stood together."""
 
     text: str
-    """"" when the reply is only reasoning."""
+    """Empty when the reply is only reasoning."""
     late: bool
     """Reasoning follows text that is kept."""
     unfinished: bool
@@ -56,6 +56,7 @@ def outside_reasoning(text: str) -> Spoken:
         if mark["open"] is None:
             if not inside:
                 kept.clear()
+                late = False
             inside, at = False, mark.end()
         elif not inside:
             kept.append(text[at : mark.start()])
@@ -72,12 +73,15 @@ MAX_DEPTH: Final = 32
 
 _SKIP = re.compile(r"\s+")
 _BARE_KEY = re.compile("""[^,:{}\\[\\]"'\u201c\n]+""")
+# A value may hold what ends a key: "it's", "5:30".
 _BARE_VALUE = re.compile(r"""[^,{}\[\]"\n]+""")
+# What "//" begins, unless it stands in a word, as in an address.
+_COMMENT = re.compile(r"(?:^|\s)//")
 _SIMPLE_WORD = re.compile(r"[\w.:+#-]+")
 _NUMBER = re.compile(r"-?\d{1,300}(\.\d{1,300})?([eE][+-]?\d{1,4})?")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+# Opening quotes: straight, single, and curly as in typeset text.
 _OPEN = "[\"'\u201c]"
-"""Opening quotes: straight, single, and curly as in typeset text."""
 _KEY = rf"(?:{_OPEN}[^\"'\u201c\u201d\n]{{0,64}}[\"'\u201d]|[A-Za-z_]\w{{0,63}})\s*:"
 _NEXT_KEY = re.compile(rf"\s*{_KEY}")
 _NEXT_MEMBER = re.compile(rf"\s*(?:{_KEY}|[,}}\]{{\[]|//|$)")
@@ -115,23 +119,6 @@ def repeats_key(value: JsonValue) -> bool:
     return isinstance(value, JsonObject) and value.repeats
 
 
-@dataclass(frozen=True, slots=True)
-class TolerantRead:
-    """A value read tolerantly; None when it is nested too deeply."""
-
-    value: JsonValue
-    end: int
-    """Characters read."""
-    repairs: frozenset[Repair]
-
-
-def read_tolerantly(text: str) -> TolerantRead:
-    """Read the value at the start of `text`, which opens with a bracket."""
-    reader = _Tolerant(text)
-    value = reader.read()
-    return TolerantRead(value, reader.at, frozenset(reader.repairs))
-
-
 @dataclass(slots=True)
 class _Frame:
     """An open object or array; `key` is an object's key that still waits for its value."""
@@ -139,25 +126,14 @@ class _Frame:
     value: JsonObject | list[JsonValue]
     key: str | None = None
 
-    def put(self, value: JsonValue) -> bool:
-        """Take a value and return whether it fits; in an object it needs a waiting key."""
-        if isinstance(self.value, list):
-            self.value.append(value)
-            return True
-        if self.key is None:
-            return False
-        self.value.repeats |= self.key in self.value
-        self.value[self.key] = value
-        self.key = None
-        return True
-
 
 @dataclass(slots=True)
-class _Tolerant:
+class TolerantReader:
     """One forward pass over `text`, which starts with an opening bracket."""
 
     text: str
     at: int = 0
+    """Characters read."""
     stack: list[_Frame] = field(default_factory=list[_Frame])
     repairs: set[Repair] = field(default_factory=lambda: {Repair.SPELLING})
 
@@ -169,23 +145,25 @@ class _Tolerant:
         root: JsonValue = None
         while self._skip_blank():
             char = self.text[self.at]
-            if char in "{[":
-                if len(self.stack) >= MAX_DEPTH:
-                    return None
-                root = self._open(char, root)
-            elif char in "}]":
-                self.at += 1
-                self._close(dict if char == "}" else list)
-                if not self.stack:
-                    break
-            elif char in ",:":
-                self.at += 1
-                if char == ",":
+            match char:
+                case "{" | "[":
+                    if len(self.stack) >= MAX_DEPTH:
+                        return None
+                    root = self._open(char, root)
+                case "}" | "]":
+                    self.at += 1
+                    self._close(dict if char == "}" else list)
+                    if not self.stack:
+                        break
+                case ",":
+                    self.at += 1
                     self._end_member(self.stack[-1])
-            elif char in _CLOSER:
-                self._quoted(char)
-            else:
-                self._bare()
+                case ":":
+                    self.at += 1
+                case _ if char in _CLOSER:
+                    self._quoted(char)
+                case _:
+                    self._bare()
         if self.stack:
             self.repairs.add(self._missing_end())
         return root
@@ -200,8 +178,16 @@ class _Tolerant:
         return value if root is None else root
 
     def _put(self, value: JsonValue) -> None:
-        if not self.stack[-1].put(value):
+        """Put a value into the innermost container; an object takes it under a waiting key."""
+        frame = self.stack[-1]
+        if isinstance(frame.value, list):
+            frame.value.append(value)
+        elif frame.key is None:
             self.repairs.add(Repair.GUESS)
+        else:
+            frame.value.repeats |= frame.key in frame.value
+            frame.value[frame.key] = value
+            frame.key = None
 
     def _end_member(self, frame: _Frame) -> None:
         """Drop a key that got no value."""
@@ -212,7 +198,7 @@ class _Tolerant:
     def _missing_end(self) -> Repair:
         """Name what is missing at the end of the text.
 
-        Only the outermost object's bracket, or some of what it holds.
+        `BRACKET` when only the outermost object's bracket is, `CUT_OFF` when content may be.
         """
         (outer, *inner) = self.stack
         whole = not inner and isinstance(outer.value, dict) and outer.key is None
@@ -263,7 +249,7 @@ class _Tolerant:
             self.at += 1
             self.repairs.add(Repair.GUESS)
             return
-        self.at, word = match.end(), match[0].partition("//")[0].strip()
+        self.at, word = match.end(), _COMMENT.split(match[0], maxsplit=1)[0].strip()
         if not _SIMPLE_WORD.fullmatch(word):
             self.repairs.add(Repair.GUESS)
         if self.at == len(self.text):
@@ -282,7 +268,7 @@ class _Tolerant:
         """
         frame = self.stack[-1]
         expects_key = isinstance(frame.value, dict) and frame.key is None
-        start = mark = self.at + 1
+        start = mark = last = self.at + 1
         while True:
             match = _CLOSER[quote].search(self.text, mark)
             if match is None:
@@ -299,10 +285,10 @@ class _Tolerant:
                 # A value swallowed the next key: what the value was is unknown, so only
                 # the key is kept.
                 self.repairs.add(Repair.GUESS)
-                expects_key, start = True, start if mark == start else mark
+                expects_key, start = True, last
                 break
             self.repairs.add(Repair.GUESS)
-            mark = at + 1
+            mark = last = at + 1
         self.at = at + 1
         body = _unescaped(self.text[start:at])
         if expects_key:

@@ -13,15 +13,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Container, Hashable, Sequence
-from dataclasses import dataclass
 from math import ceil
 
 from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem
 from memagent.events.visibility import expand
 from memagent.search.fusion import Pool
-from memagent.search.index import IndexView
-from memagent.search.scoring import Scoring
+from memagent.search.index import IndexView, Scoring
 from memagent.search.segments import CONTEXT
 from memagent.state.fold import BankState
 from memagent.state.validation import matches
@@ -109,45 +107,30 @@ SESSION_HITS = 10
 """Items ranked for each session searched once more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """The source of neighbours: turns at most `distance` apart, under a filter."""
-
-    distance: int
-    where: Filter
-    state: BankState
-    view: IndexView
-
-    def places(self, item: MemoryItem) -> dict[str, set[int]]:
-        """Return the positions of an item's source turns, by session."""
-        places: dict[str, set[int]] = {}
-        for turn_id in item.source_turn_ids:
-            place = self.state.turns.get(turn_id)
-            if place is not None:
-                places.setdefault(place[0], set()).add(place[1])
-        return places
-
-    def session(self, session_id: str) -> dict[int, list[MemoryItem]]:
-        """Return a session's items by the positions of their turns, in order of id."""
-        items: dict[int, list[MemoryItem]] = {}
-        for item in sorted(self.view.of_session(session_id), key=lambda item: item.id):
-            if self.where.empty or matches(item, self.where):
-                for place in self.places(item).get(session_id, ()):
-                    items.setdefault(place, []).append(item)
-        return items
-
-
-def add_neighbours(pool: Pool, rows: Sequence[int], beside: Beside) -> None:
-    """Add the items whose turns lie close to a hit's; a row keeps a higher score.
+def add_neighbours(
+    pool: Pool,
+    rows: Sequence[int],
+    *,
+    distance: int,
+    where: Filter,
+    state: BankState,
+    view: IndexView,
+) -> None:
+    """Add the items whose turns lie at most `distance` from a hit's; a row keeps a higher score.
 
     `rows` are the hits, best first.
     """
     sessions: dict[str, dict[int, list[MemoryItem]]] = {}
-    distance = beside.distance
     for hit, base in [(pool.items[row], pool.scores[row]) for row in rows]:
-        for session_id, places in beside.places(hit).items():
+        for session_id, places in _places(hit, state).items():
             if session_id not in sessions:
-                sessions[session_id] = beside.session(session_id)
+                # The session's items by the positions of their turns, in order of id.
+                by_place = sessions[session_id] = {}
+                of_session = view.of_session(session_id)
+                for item in sorted(of_session, key=lambda item: item.id):
+                    if where.empty or matches(item, where):
+                        for place in _places(item, state).get(session_id, ()):
+                            by_place.setdefault(place, []).append(item)
             near = {place + step for place in places for step in range(-distance, distance + 1)}
             for place in sorted(near - places):
                 share = base * NEIGHBOUR_SHARE ** min(abs(place - own) for own in places)
@@ -157,6 +140,16 @@ def add_neighbours(pool: Pool, rows: Sequence[int], beside: Beside) -> None:
                     if fresh or share > pool.scores[row]:
                         pool.scores[row] = share
                         pool.origins[row] = hit.id
+
+
+def _places(item: MemoryItem, state: BankState) -> dict[str, set[int]]:
+    """Return the positions of an item's source turns, by session."""
+    places: dict[str, set[int]] = {}
+    for turn_id in item.source_turn_ids:
+        place = state.turns.get(turn_id)
+        if place is not None:
+            places.setdefault(place[0], set()).add(place[1])
+    return places
 
 
 def add_sessions(
@@ -175,7 +168,9 @@ def add_sessions(
     if not chosen:
         return
     only = where.model_copy(update={"session_ids": frozenset(chosen)})
-    ranking = scoring.nearest(k=SESSION_HITS * len(chosen), field=CONTEXT, where=only)
+    ranking = scoring.listed(
+        scoring.cosines(k=SESSION_HITS * len(chosen), field=CONTEXT, where=only)
+    )
     fresh = [item for item, _ in ranking if item not in pool]
     pool.add("session", ranking, most=1.0)
     for item in fresh:

@@ -6,22 +6,28 @@ item that a full arm does not list may still be just below its last one, so it g
 one's score; without this floor recall at 10 falls by .03 (three LoCoMo conversations,
 each left out in turn; ranks .742, this .760). Scores stay in columns until the end:
 only what comes back becomes a `Candidate`.
+
+Weights of a hit (time, age, importance, names, questions, shortness) multiply its score,
+so 1.0 changes nothing and the order in which they apply does not matter. An unknown (an
+item without a date, a question without a time) never weighs anything down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import isfinite, log1p
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from memagent.core.answers import Hit, Relevance
-from memagent.core.records import MemoryItem, NodeKind
-from memagent.search.index import Pieces
-from memagent.search.scoring import Ranking, rounded
+from memagent.core.records import ItemStats, MemoryItem, NodeKind, TimeSpan
+from memagent.search.index import Pieces, Ranking, rounded
 from memagent.search.segments import Floats
 from memagent.state.adjacency import Path
+from memagent.state.fold import folded
 
 ARM_WEIGHTS = {
     "dense": 0.5,
@@ -36,29 +42,26 @@ ORDER_DECIMALS: Final = 9
 _NO_REASONS: Final = Relevance()
 
 
+@dataclass(slots=True, eq=False)
 class Candidate:
     """An item on its way to being a hit, with the reasons that `Relevance` describes.
 
     `row` is its row in the pool that it comes from.
     """
 
-    __slots__ = (
-        "arms", "collapsed", "expanded_from", "factors", "fused", "item", "ranks", "rerank",
-        "row", "score", "tokens", "via",
-    )  # fmt: skip
-
-    def __init__(self, item: MemoryItem, *, score: float, row: int) -> None:
-        self.item = item
-        self.score = self.fused = score
-        self.row = row
-        self.arms: dict[str, float] = {}
-        self.ranks: dict[str, int] = {}
-        self.factors: dict[str, float] = {}
-        self.via: Path = ()
-        self.expanded_from: str | None = None
-        self.collapsed: tuple[str, ...] = ()
-        self.rerank: float | None = None
-        self.tokens: int | None = None
+    item: MemoryItem
+    score: float
+    row: int
+    arms: dict[str, float]
+    ranks: dict[str, int]
+    factors: dict[str, float]
+    """Those other than 1."""
+    fused: float = 0.0
+    via: Path = ()
+    expanded_from: str | None = None
+    collapsed: tuple[str, ...] = ()
+    rerank: float | None = None
+    tokens: int | None = None
 
     @property
     def id(self) -> str:
@@ -75,13 +78,12 @@ def hits_of(candidates: Iterable[Candidate], *, explain: bool = True) -> list[Hi
     for candidate in candidates:
         item, why = candidate.item, _NO_REASONS
         if explain:
-            factors = candidate.factors.items()
             reasons = {
                 "arms": candidate.arms,
                 "ranks": candidate.ranks,
                 "via": candidate.via,
                 "fused": candidate.fused,
-                "factors": {name: factor for name, factor in factors if factor != 1.0},
+                "factors": candidate.factors,
                 "expanded_from": candidate.expanded_from,
                 "collapsed": candidate.collapsed,
                 "rerank": candidate.rerank,
@@ -132,7 +134,7 @@ class Pool:
         row_at[places] = np.arange(len(places))
         self.base = 0.0
         """The score of an item that no arm lists: the floors of all full arms."""
-        self._listings: list[tuple[str, npt.NDArray[np.int64], Sequence[float] | Floats]] = []
+        self._listings: list[tuple[str, np.typing.NDArray[np.int64], Sequence[float] | Floats]] = []
         for name, (at, scores) in arms.items():
             weight = ARM_WEIGHTS[name] / max(most.get(name, 1.0), 1e-9)
             floor = max(float(scores[size - 1]), 0.0) if len(scores) >= size else 0.0
@@ -177,25 +179,24 @@ class Pool:
 
     def columns(self, rules: Mapping[str, Callable[[MemoryItem], float]]) -> dict[str, Floats]:
         """Return what pure rules of an item give for each row, by the rules' names."""
-        if not len(self._places):
-            columns = dict.fromkeys(rules, np.zeros(0))
-        else:
-            columns = self._pieces.columns_at(rules, self._places)
-        if added := self.items[len(self._places) :]:
-            for name, rule in rules.items():
-                columns[name] = np.concatenate([columns[name], [rule(item) for item in added]])
-        return columns
+        found: dict[str, Floats] = {}
+        added = self.items[len(self._places) :]
+        for name, rule in rules.items():
+            kept = [part.segment.column(rule) for part in self._pieces.parts]
+            column = kept[0] if len(kept) == 1 else np.concatenate([np.zeros(0), *kept])
+            column = column[self._places]
+            found[name] = np.append(column, list(map(rule, added))) if added else column
+        return found
 
     def weigh(self, factors: Mapping[str, Iterable[float] | Floats]) -> Floats:
         """Keep the weights of each row by name, and return the scores times all of them."""
         count = len(self.items)
-        self.factors = {
-            name: column if isinstance(column, np.ndarray) else np.fromiter(column, float, count)
-            for name, column in factors.items()
-        }
         weights: Floats = np.ones(count)
-        for column in self.factors.values():
-            weights = weights * column
+        for name, column in factors.items():
+            self.factors[name] = (
+                column if isinstance(column, np.ndarray) else np.fromiter(column, float, count)
+            )
+            weights = weights * self.factors[name]
         return np.asarray(self.scores) * weights
 
     def best(self, scores: Sequence[float] | Floats, count: int | None = None) -> list[int]:
@@ -213,21 +214,176 @@ class Pool:
 
     def candidates(self, rows: Sequence[int], scores: Sequence[float] | Floats) -> list[Candidate]:
         """Return rows as candidates with these scores (one a row of the pool)."""
-        return [Candidate(self.items[row], score=float(scores[row]), row=row) for row in rows]
+        return [Candidate(self.items[row], float(scores[row]), row, {}, {}, {}) for row in rows]
 
     def explain(self, candidates: Sequence[Candidate]) -> None:
         """Write down how candidates got their scores."""
         at = np.full(len(self.items), -1)
-        at[[candidate.row for candidate in candidates]] = np.arange(len(candidates))
+        for number, candidate in enumerate(candidates):
+            row = candidate.row
+            at[row] = number
+            candidate.fused = self.scores[row]
+            for name, column in self.factors.items():
+                if (factor := float(column[row])) != 1.0:
+                    candidate.factors[name] = factor
+            candidate.via = self.paths.get(row, ())
+            candidate.expanded_from = self.origins.get(row)
         for name, rows, scores in self._listings:
             numbers = at[rows]
             for rank in (numbers >= 0).nonzero()[0].tolist():
                 candidate = candidates[int(numbers[rank])]
                 candidate.arms[name] = float(scores[rank])
                 candidate.ranks[name] = rank + 1
-        for candidate in candidates:
-            row = candidate.row
-            candidate.fused = self.scores[row]
-            candidate.factors = {name: float(self.factors[name][row]) for name in self.factors}
-            candidate.via = self.paths.get(row, ())
-            candidate.expanded_from = self.origins.get(row)
+
+
+# -- weights --------------------------------------------------------------------------
+
+DAY_S = 86_400.0
+OPEN_SPAN_DAYS = 30.0
+"""Assumed length of an open span ("since 2016") when the distance from its bound counts."""
+MAX_NAME_WORDS = 4
+_AROUND = ".,;:!?()[]{}\"“”«»…¿¡-–—/'’‘"
+ASKING = 0.85
+"""Weight of a text that ends in a question mark."""
+TOLD_CHARS = 250
+"""Length in characters from which a text counts fully."""
+_TOLD = tuple((log1p(length) / log1p(TOLD_CHARS)) ** 0.7 for length in range(TOLD_CHARS + 1))
+_ASKS = ("?", "？", "؟")
+
+
+def recency(said_at: datetime | None, *, now: datetime, half_life_days: float) -> float:
+    """Return 0.5 for an item said one half-life ago, 1.0 for an undated or future one."""
+    if said_at is None:
+        return 1.0
+    age_days = (now - said_at).total_seconds() / DAY_S
+    return 1.0 if age_days <= 0 else float(0.5 ** (age_days / half_life_days))
+
+
+def nearness(asked: TimeSpan) -> Callable[[MemoryItem], float]:
+    """Return how near an item is to a span, as a function that computes each moment once.
+
+    It gives 1.0 for an item that holds or was said in the span, less for a distant one: it
+    halves with each length of the span (at least a day) that lies between, and is 0.0 for
+    an undated item. The nearer of the two axes counts.
+    """
+    spans: dict[tuple[datetime | None, datetime | None], float] = {}
+    moments: dict[datetime, float] = {}
+
+    def near(item: MemoryItem) -> float:
+        best, valid, said = 0.0, item.valid, item.said_at
+        if valid is not None:
+            bounds = (valid.start, valid.end)
+            if bounds not in spans:
+                spans[bounds] = _near(_gap_days(*bounds, asked), asked)
+            best = spans[bounds]
+        if best < 1.0 and said is not None:
+            if said not in moments:
+                moments[said] = _near(_gap_days(said, None, asked, moment=True), asked)
+            best = max(best, moments[said])
+        return best
+
+    return near
+
+
+def _gap_days(
+    start: datetime | None, end: datetime | None, asked: TimeSpan, *, moment: bool = False
+) -> float:
+    """Return the days between a span (or a moment, given as its start) and the one asked about.
+
+    0.0 when they share a moment.
+    """
+    if asked.end is not None and start is not None and start >= asked.end:
+        return max((start - asked.end).total_seconds() / DAY_S, 1e-6)
+    last = start if moment else end
+    if (
+        asked.start is None
+        or last is None
+        or last > asked.start
+        or (moment and last == asked.start)
+    ):
+        return 0.0
+    return max((asked.start - last).total_seconds() / DAY_S, 1e-6)
+
+
+def _near(gap_days: float, asked: TimeSpan) -> float:
+    if asked.start is not None and asked.end is not None:
+        length = max((asked.end - asked.start).total_seconds() / DAY_S, 1.0)
+    else:
+        length = OPEN_SPAN_DAYS
+    return float(0.5 ** min(gap_days / length, 1_000.0))
+
+
+def importance(item: MemoryItem, stats: ItemStats | None) -> float:
+    """Return `metadata["importance"]`, else the item's learned value, else 0.0; cut to 0 .. 1."""
+    value = stats.q_value if stats is not None else 0.0
+    stated = item.metadata.get("importance")
+    if isinstance(stated, int | float):
+        value = float(stated)
+    return min(max(value, 0.0), 1.0) if isfinite(value) else 0.0
+
+
+def utility(stats: ItemStats | None) -> float:
+    """Return the value learned from outcomes, cut to -1 .. 1; 0.0 for an item never used."""
+    return min(max(stats.q_value, -1.0), 1.0) if stats is not None else 0.0
+
+
+def length(text: str) -> float:
+    """Return below 1.0 for a text shorter than `TOLD_CHARS`, which seldom says anything."""
+    return _TOLD[min(len(text), TOLD_CHARS)]
+
+
+def asking(text: str) -> float:
+    """Return `ASKING` for a text that ends in a question mark, else 1.0."""
+    return ASKING if text.endswith(_ASKS) else 1.0
+
+
+def item_length(item: MemoryItem) -> float:
+    """Return `length` of an item's text."""
+    return length(item.text)
+
+
+def item_asking(item: MemoryItem) -> float:
+    """Return `asking` of an item's text."""
+    return asking(item.text)
+
+
+ITEM_RULES: Final = {"asking": item_asking, "length": item_length}
+"""Weights that follow from an item alone, so that an index may keep them."""
+
+
+def called(name: str) -> tuple[str, ...]:
+    """Return the forms of a name: all of it and its first word, folded.
+
+    One letter alone is no name.
+    """
+    whole = folded(name)
+    forms = dict.fromkeys((whole, *whole.split()[:1]))
+    return tuple(form for form in forms if len(form) > 1)
+
+
+def named_in(text: str, *known: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """Return the names that a text contains; each of `known` leads from a form to its names.
+
+    Any run of one to four words could be one, folded and without possessive endings.
+    """
+    words: list[str] = []
+    for word in folded(text).split():
+        bare = word.strip(_AROUND).removesuffix("'s").removesuffix("’s")
+        if bare:
+            words.append(bare)
+    names: set[str] = set()
+    for start in range(len(words)):
+        for end in range(start + 1, min(start + MAX_NAME_WORDS, len(words)) + 1):
+            phrase = " ".join(words[start:end])
+            for forms in known:
+                names.update(forms.get(phrase, ()))
+    return frozenset(names)
+
+
+def calls(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names that each form may mean."""
+    meant: dict[str, list[str]] = {}
+    for name in names:
+        for phrase in called(name):
+            meant.setdefault(phrase, []).append(name)
+    return meant

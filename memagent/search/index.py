@@ -7,28 +7,54 @@ merge when the newer is at least a quarter of the older, which keeps their numbe
 logarithmic. A search sees the tail as one more segment, made when the view is first
 searched; and of a small view's parts it makes one. A document's place is its number in
 the segments one after the other.
+
+A scoring is one query over one view: cosines and BM25 scores as columns, and as lists of
+items. Scores do not depend on how documents are spread over segments: BM25 uses exact
+counts over live documents, and the best cosines are recomputed row by row in float64
+before they are ordered. Scores are rounded to six decimals; equal ones go by id. The
+surprise: results for one filter or field serve the next. The products of the vector
+with a segment's rows and the BM25 scores of a field do not depend on the filter, and
+where every document is indexed by one text alone both fields are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Final
+from math import log
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from rpds import HashTrieMap
 
-from memagent.core.answers import Filter
+from memagent.core.answers import Filter, Hit, Relevance
+from memagent.core.errors import EmbeddingError
 from memagent.core.records import MemoryItem, TimeSpan
-from memagent.search.segments import NO_ROW, OWN, Arena, Doc, Ints, Mask, Segment
+from memagent.protocols import Vector
+from memagent.search.segments import (
+    CONTEXT,
+    NO_ROW,
+    OWN,
+    Arena,
+    Doc,
+    Floats,
+    Gathered,
+    Ints,
+    Mask,
+    Products,
+    Segment,
+    ranks_of,
+)
+from memagent.state.effects import K1, B
 from memagent.state.validation import allowed_values
 
 _TAIL: Final = 32
+# Merging so many documents takes less time than a few searches of their parts.
 _FEW: Final = 256
-"""Merging so many documents takes less time than a few searches of their parts."""
 _NOWHERE: Final = np.zeros(0, dtype=np.int32)
+_id_of: Final[Callable[[Doc], str]] = attrgetter("item.id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +79,12 @@ class Pieces:
     offsets: Sequence[int]
     size: int
     """One more than the highest place: documents, dead ones included."""
+    same_fields: bool
+    """Whether every document has one text only, so that both fields score the same."""
+    idf: dict[int, float] = field(default_factory=dict[int, float])
+    """The weights in own texts of those terms that were asked for."""
 
-    def items_at(self, places: npt.NDArray[np.int64]) -> list[MemoryItem]:
+    def items_at(self, places: np.typing.NDArray[np.int64]) -> list[MemoryItem]:
         """Return the items at places (m,)."""
         parts, at = self.parts, places.tolist()
         if len(parts) == 1:
@@ -65,18 +95,6 @@ class Pieces:
         return [
             parts[i].segment.items[place - offsets[i]] for i, place in zip(which, at, strict=True)
         ]
-
-    def columns_at(
-        self,
-        rules: Mapping[str, Callable[[MemoryItem], float]],
-        places: npt.NDArray[np.int64],
-    ) -> dict[str, npt.NDArray[np.float64]]:
-        """Return what pure rules give for the documents at places (m,), by the rules' names."""
-        found: dict[str, npt.NDArray[np.float64]] = {}
-        for name, rule in rules.items():
-            columns = [part.segment.column(rule) for part in self.parts]
-            found[name] = (columns[0] if len(columns) == 1 else np.concatenate(columns))[places]
-        return found
 
 
 @dataclass(slots=True)
@@ -107,19 +125,20 @@ class IndexView:
     def __contains__(self, item_id: object) -> bool:
         return item_id in self.places or item_id in self.tail
 
-    def put(self, docs: Sequence[Doc]) -> IndexView:
-        """Return the view with these documents added or replaced, by item id."""
-        view = self.drop([doc.item.id for doc in docs])
-        totals = (
-            view.totals[0] + sum(doc.lengths[0] for doc in docs),
-            view.totals[1] + sum(doc.lengths[1] for doc in docs),
-        )
+    def put(self, docs: Sequence[Doc], *, gone: Iterable[str] = ()) -> IndexView:
+        """Return the view with documents added or replaced, by item id, and without the `gone`."""
+        view = self.drop([*gone, *map(_id_of, docs)])
+        own, context = view.totals
+        for doc in docs:
+            own += doc.lengths[OWN]
+            context += doc.lengths[CONTEXT]
+        totals = own, context
         if len(view.tail) + len(docs) < _TAIL:
             tail = view.tail
             for doc in docs:
                 tail = tail.insert(doc.item.id, doc)
             return replace(view, tail=tail, totals=totals)
-        sealed = Segment.of(sorted([*view.tail.values(), *docs], key=lambda doc: doc.item.id))
+        sealed = Segment.of(sorted([*view.tail.values(), *docs], key=_id_of))
         parts, places = _with_segment(view.parts, sealed, view.places)
         return replace(view, parts=parts, tail=HashTrieMap(), places=places, totals=totals)
 
@@ -153,12 +172,6 @@ class IndexView:
             self, parts=tuple(parts.values()), tail=tail, places=places, totals=(own, context)
         )
 
-    def prepare(self, rules: Collection[Callable[[MemoryItem], float]]) -> None:
-        """Make what the first search of this view would make, with the columns of the rules."""
-        for part in self.pieces.parts:
-            for rule in rules:
-                part.segment.column(rule)
-
     # -- looking up --------------------------------------------------------------------
 
     def of_session(self, session_id: str) -> list[MemoryItem]:
@@ -188,15 +201,21 @@ class IndexView:
         if self._lazy.pieces is None:
             parts = self.parts
             if len(self.tail):
-                parts = (
-                    *parts,
-                    Part(Segment.of(sorted(self.tail.values(), key=lambda doc: doc.item.id))),
-                )
+                parts = (*parts, Part(Segment.of(sorted(self.tail.values(), key=_id_of))))
             if len(parts) > 1 and len(self) <= _FEW:
                 parts = (Part(Segment.merged([(part.segment, part.dead) for part in parts])),)
             *offsets, size = accumulate((len(part.segment) for part in parts), initial=0)
-            self._lazy.pieces = Pieces(parts, offsets, size)
+            same_fields = all(part.segment.same_fields for part in parts)
+            self._lazy.pieces = Pieces(parts, offsets, size, same_fields)
         return self._lazy.pieces
+
+    def rarity(self, words: Iterable[str]) -> dict[str, float]:
+        """Return the weights in own texts of those words that any document has used."""
+        known = self.arena.known_terms(words) if len(self) else {}
+        idf = self.pieces.idf
+        if not idf.keys() >= set(known.values()):
+            Scoring(self, words=list(known)).terms_in(OWN)
+        return {word: idf[number] for word, number in known.items()}
 
 
 def _with_segment(
@@ -255,3 +274,293 @@ def _bounds(span: TimeSpan) -> tuple[float, float]:
         -np.inf if span.start is None else span.start.timestamp(),
         np.inf if span.end is None else span.end.timestamp(),
     )
+
+
+# -- scoring --------------------------------------------------------------------------
+
+
+_MARGIN: Final = 16
+DECIMALS: Final = 6
+Scored = tuple[MemoryItem, float]
+_NEARLY_HALF: Final = 0.5 - 1e-5
+
+
+class Ranking(NamedTuple):
+    """Documents by their places in a view, with scores rounded to six decimals.
+
+    Best first, ties by id; `extended` puts others behind.
+    """
+
+    places: np.typing.NDArray[np.int64]
+    """(m,)"""
+    scores: Floats
+    """(m,)"""
+
+    def extended(self, more: Ranking) -> Ranking:
+        """Return this ranking with the documents of another that it lacks behind."""
+        fresh = ~np.isin(more.places, self.places)
+        return Ranking(
+            np.concatenate([self.places, more.places[fresh]]),
+            np.concatenate([self.scores, more.scores[fresh]]),
+        )
+
+    def best(self, k: int, pieces: Pieces) -> Ranking:
+        """Return the k best, best first, ties by id."""
+        if len(pieces.parts) == 1:
+            ranks = pieces.parts[0].segment.ranks[self.places]
+        else:
+            ranks = ranks_of([item.id for item in pieces.items_at(self.places)])
+        order = np.lexsort((ranks, -self.scores))[:k]
+        return Ranking(self.places[order], self.scores[order])
+
+
+_NOTHING: Final = Ranking(np.zeros(0, np.int64), np.zeros(0))
+
+
+def rounded(values: Floats, decimals: int) -> Floats:
+    """Round each value (m,) as Python's `round` does.
+
+    numpy's own is off by one in the last decimal where a half is not exact.
+    """
+    scale = 10.0**decimals
+    scaled = values * scale
+    whole = np.rint(scaled)
+    result: Floats = whole / scale
+    scaled -= whole
+    np.abs(scaled, scaled)
+    if len(scaled) and scaled.max() > _NEARLY_HALF:
+        for at in (scaled > _NEARLY_HALF).nonzero()[0].tolist():
+            result[at] = round(float(values[at]), decimals)
+    return result
+
+
+class Scoring:
+    """The scores of a query; made for one search."""
+
+    __slots__ = (
+        "_count", "_known", "_matrix", "_passing", "_pieces", "_products", "_terms",
+        "_terms_in", "_totals", "_unknown", "vector",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        view: IndexView,
+        *,
+        vector: Vector | None = None,
+        words: Sequence[str] = (),
+    ) -> None:
+        """Take a query as its `vector` (D,) and its distinct index terms, the `words`.
+
+        Raises `EmbeddingError` on a wrong width.
+        """
+        if vector is not None and vector.shape != (view.arena.dim,):
+            raise EmbeddingError(
+                f"the query vector has shape {vector.shape}, "
+                f"this index holds vectors of width {view.arena.dim}"
+            )
+        self._pieces, self._count, self._totals = view.pieces, len(view), view.totals
+        self._matrix = view.arena.matrix
+        self.vector = vector
+        """The vector (D,) of the query, if it has one."""
+        known = view.arena.known_terms(words)
+        self._terms = np.fromiter(known.values(), np.int32, len(known))
+        self._unknown = len(words) - len(known)
+        self._products: dict[tuple[int, int], Products] = {}
+        self._terms_in: dict[int, tuple[list[float], list[Floats]]] = {}
+        self._passing: dict[tuple[int, int], tuple[Filter | None, Ints | None]] = {}
+        self._known: dict[tuple[bool, int, int, int], tuple[Filter | None, Ranking]] = {}
+
+    @staticmethod
+    def of_many(
+        view: IndexView,
+        vectors: Sequence[Vector | None],
+        words: Sequence[Sequence[str]],
+    ) -> list[Scoring]:
+        """Return a scoring for each of many queries: F vectors (D,) and their index terms.
+
+        Their products with the texts' own vectors are made in one pass over the rows,
+        if each has a vector.
+        """
+        several = [
+            Scoring(view, vector=vector, words=some)
+            for vector, some in zip(vectors, words, strict=True)
+        ]
+        known = [vector for vector in vectors if vector is not None]
+        for part in view.pieces.parts if known and len(known) == len(several) else ():
+            rows = part.segment.rows[OWN]
+            if rows.scans and len(rows.rows) > _MARGIN:
+                products = rows.products_of(view.arena.matrix, np.stack(known))
+                for scoring, own in zip(several, products, strict=True):
+                    scoring._products[rows.reach] = own  # noqa: SLF001 (made here)
+        return several
+
+    # -- columns -----------------------------------------------------------------------
+
+    def cosines(self, *, k: int, field: int = OWN, where: Filter | None = None) -> Ranking:
+        """Return the k documents of highest cosine in a field; none without a vector."""
+        vector, field = self.vector, OWN if self._pieces.same_fields else field
+        if vector is None or not self._pieces.parts:
+            return _NOTHING
+        # the filter is held, so that no other one gets its identity
+        key = (True, k, field, id(where))
+        if key in self._known:
+            return self._known[key][1]
+        places: list[Ints] = []
+        nearest: list[Ints] = []
+        for part, offset in zip(self._pieces.parts, self._pieces.offsets, strict=True):
+            positions = self._nearest_of(part, field, where, k + _MARGIN)
+            places.append(positions + offset)
+            nearest.append(part.segment.rows[field].rows[positions])
+        rows, ranking = np.concatenate(nearest), _NOTHING
+        if len(rows):
+            exact = np.vecdot(self._matrix[rows].astype(np.float64), vector.astype(np.float64))
+            at = np.concatenate(places).astype(np.int64)
+            ranking = Ranking(at, rounded(exact, DECIMALS)).best(k, self._pieces)
+        self._known[key] = (where, ranking)
+        return ranking
+
+    def _nearest_of(self, part: Part, field: int, where: Filter | None, count: int) -> Ints:
+        """Return positions of a part's `count` nearest documents, in single precision."""
+        assert self.vector is not None
+        matrix, vector = self._matrix, self.vector
+        segment, rows = part.segment, part.segment.rows[field]
+        at = None if where is None and part.dead is None else self._positions(part, where)
+        if rows.complete and len(segment.everything if at is None else at) <= count:
+            return segment.everything if at is None else at
+        key = only_key(where)
+        products = self._products.get(rows.reach)
+        if key is not None and products is None:
+            at = segment.filed.get(key, _NOWHERE)
+            scores = rows.filed_scores(matrix, vector, key, at)
+            if part.dead is not None:
+                scores[part.dead[at]] = -np.inf
+        else:
+            if at is None and products is None and rows.scans:
+                products = self._products[rows.reach] = rows.products(matrix, vector)
+            scores = rows.scores(matrix, vector, at, products)
+        best = top(scores, segment.ranks if at is None else segment.ranks[at], count)
+        return best if at is None else at[best]
+
+    def words(self, *, k: int, field: int = OWN, where: Filter | None = None) -> Ranking:
+        """Return the k documents of highest BM25 score in a field, above 0."""
+        field = OWN if self._pieces.same_fields else field
+        if not self._count or not len(self._terms):
+            return _NOTHING
+        key = (False, k, field, id(where))
+        if key in self._known:
+            return self._known[key][1]
+        places: list[Ints] = []
+        raw: list[Floats] = []
+        pieces, (_, columns) = self._pieces, self.terms_in(field)
+        for part, offset, scores in zip(pieces.parts, pieces.offsets, columns, strict=True):
+            ranks = part.segment.ranks
+            at = None if where is None else self._positions(part, where)
+            if at is None:
+                best = top(scores, ranks, k, floor=0.0)
+            else:
+                best = at[top(scores[at], ranks[at], k, floor=0.0)]
+            places.append(best + offset)
+            raw.append(scores[best])
+        at, scores = np.concatenate(places).astype(np.int64), np.concatenate(raw)
+        ranking = Ranking(at, rounded(scores, DECIMALS)).best(k, pieces)
+        self._known[key] = (where, ranking)
+        return ranking
+
+    # -- lists -------------------------------------------------------------------------
+
+    def listed(self, ranking: Ranking) -> list[Scored]:
+        """Return a ranking as items with their scores."""
+        items = self._pieces.items_at(ranking.places)
+        return list(zip(items, ranking.scores.tolist(), strict=True))
+
+    def lexical_most(self, *, field: int = OWN) -> float:
+        """Return a BM25 score that no document reaches: that of endless repetition.
+
+        Words in no document count as the rarest.
+        """
+        idf = self.terms_in(field)[0] if self._count and len(self._terms) else []
+        return (K1 + 1.0) * (sum(idf) + self._unknown * log(1.0 + (self._count + 0.5) / 0.5))
+
+    def _positions(self, part: Part, where: Filter | None) -> Ints | None:
+        """Return the `passing` positions, computed once for a filter, which is held."""
+        key = (id(where), id(part))
+        if key not in self._passing:
+            self._passing[key] = (where, passing(part, where))
+        return self._passing[key][1]
+
+    def terms_in(self, field: int) -> tuple[list[float], list[Floats]]:
+        """Return the weight of each term in a field, and the scores (n,) of each part's documents.
+
+        They are made once; dead documents have 0. The view must not be empty. Weights in
+        own texts are noted with the view's pieces.
+        """
+        field = OWN if self._pieces.same_fields else field
+        if field in self._terms_in:
+            return self._terms_in[field]
+        parts, count = self._pieces.parts, self._count
+        mean = max(self._totals[field] / count, 1e-9)
+        held = np.zeros(len(self._terms), np.int64)
+        found: list[tuple[Gathered, Floats]] = []
+        for part in parts:
+            postings = part.segment.postings[field]
+            gathered = docs, _, counts = postings.gathered(self._terms)
+            found.append((gathered, postings.norms(K1, B, mean)[docs]))
+            if part.dead is None:
+                held += counts
+            else:
+                alive = np.concatenate([[0], np.cumsum(~part.dead[docs])])
+                ends = np.cumsum(counts)
+                held += alive[ends] - alive[ends - counts]
+        idf = [log(1.0 + (count - df + 0.5) / (df + 0.5)) for df in held.tolist()]
+        if field == OWN:
+            self._pieces.idf.update(zip(self._terms.tolist(), idf, strict=True))
+        columns: list[Floats] = []
+        for part, ((docs, tfs, counts), norms) in zip(parts, found, strict=True):
+            weights = (np.asarray(idf) * (K1 + 1.0)).repeat(counts)
+            scores = np.bincount(
+                docs, weights=weights * tfs / (tfs + norms), minlength=len(part.segment.ranks)
+            ).astype(np.float64, copy=False)
+            if part.dead is not None:
+                scores[part.dead] = 0.0
+            columns.append(scores)
+        self._terms_in[field] = idf, columns
+        return idf, columns
+
+
+def top(
+    scores: np.typing.NDArray[np.floating], ranks: Ints, k: int, floor: float = -np.inf
+) -> Ints:
+    """Return positions of the k highest scores above the floor.
+
+    Among equals at the cut those of the lowest rank count.
+    """
+    if len(scores) <= k:
+        return (scores > floor).nonzero()[0].astype(np.int32)
+    cut = np.partition(scores, len(scores) - k)[len(scores) - k]
+    above = np.flatnonzero(scores > max(cut, floor))
+    if not cut > floor:
+        return above.astype(np.int32)
+    tied = np.flatnonzero(scores == cut)
+    room = k - len(above)
+    if len(tied) > room:
+        tied = tied[np.argpartition(ranks[tied], room - 1)[:room]]
+    return np.concatenate([above, tied]).astype(np.int32)
+
+
+def ordered(scored: Sequence[Scored], k: int) -> list[Scored]:
+    """Return the k best of scored items, scores rounded to six decimals, ties by id."""
+    best = sorted([(-round(score, DECIMALS), item.id, item) for item, score in scored])
+    return [(item, -score) for score, _, item in best[:k]]
+
+
+def cosine_hits(scored: Sequence[Scored]) -> list[Hit]:
+    """Return the hits of a single dense search, with rank and score in `why`."""
+    return [
+        Hit(
+            id=item.id,
+            score=score,
+            item=item,
+            why=Relevance(arms={"dense": score}, ranks={"dense": rank}),
+        )
+        for rank, (item, score) in enumerate(scored, 1)
+    ]

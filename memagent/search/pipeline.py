@@ -16,47 +16,47 @@ same view. When the embedder fails, items stay findable by keyword and carry
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from math import exp, isfinite
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from memagent.core import Later
 from memagent.core.answers import MAX_ASKED_TIMES, MAX_RULED_CHARS, Filter, Query
 from memagent.core.errors import EmbeddingError, ModelError, boundary
 from memagent.core.long_work import Slices, aside
 from memagent.core.recipes import PLAIN, Recipe
-from memagent.core.records import MemoryItem, Scope, Session, TimeSpan, Turn
-from memagent.embed.cached import off_unit
+from memagent.core.records import MemoryItem, Scope, TimeSpan
+from memagent.embed.static import off_unit
 from memagent.protocols import Embedder, IndexRow, Matrix, Reranker, Vector
-from memagent.search.fusion import Candidate, Pool
-from memagent.search.index import IndexView
-from memagent.search.scoring import Ranking, Scoring
-from memagent.search.segments import CONTEXT, NO_ROW, OWN, Arena, Doc, Floats, make_doc
-from memagent.search.weights import (
+from memagent.search.fusion import (
     ITEM_RULES,
+    Candidate,
+    Pool,
     calls,
     importance,
     named_in,
     nearness,
-    proximity,
     recency,
     utility,
 )
-from memagent.state.effects import K1, B, query_terms, tokenize
+from memagent.search.index import IndexView, Ranking, Scoring
+from memagent.search.segments import CONTEXT, NO_ROW, OWN, Arena, Doc, Floats, make_doc
+from memagent.state.effects import query_terms, tokenize
 from memagent.state.fold import BankState
-from memagent.timex.resolve import find_times
+from memagent.timex.resolve import TimeMention, find_times
 
 _MAX_INDEX_CHARS = 8_000
 _NEIGHBOURS = 2
+# Documents from which on the new view is made in a thread.
 _LARGE = 256
-"""Documents from which on the new view is made in a thread."""
+# Items that are indexed between two looks at the clock.
+_ITEMS_AT_ONCE = 16
+# Texts that are embedded in one call.
 _TEXTS_AT_ONCE = 512
-"""Texts that are embedded in one call."""
 
 
 class Projection(NamedTuple):
@@ -140,7 +140,8 @@ def index_texts(state: BankState, item: MemoryItem) -> tuple[str, str]:
         if place is None:
             continue
         session = state.sessions[place[0]]
-        date = date or _date(session, session.turns[place[1]])
+        if not date and (moment := session.date_of(session.turns[place[1]])):
+            date = f"{moment.day} {moment:%B %Y}"
         for turn in session.turns[max(0, place[1] - _NEIGHBOURS) : place[1] + _NEIGHBOURS + 1]:
             if not turn.recalled:
                 lines[f"{turn.speaker}: {turn.said}"] = None
@@ -149,11 +150,6 @@ def index_texts(state: BankState, item: MemoryItem) -> tuple[str, str]:
     if own not in lines:
         lines = {own: None, **lines}
     return own, " \n".join((*([date] if date else []), *lines))[:_MAX_INDEX_CHARS]
-
-
-def _date(session: Session, turn: Turn) -> str:
-    moment = session.date_of(turn)
-    return f"{moment.day} {moment:%B %Y}" if moment else ""
 
 
 @dataclass(slots=True)
@@ -165,6 +161,8 @@ class Projector:
     """Vectors and vocabulary; a new one unless one is given."""
     failure: EmbeddingError | None = None
     """The last embedding failure, None after a success; search is lexical meanwhile."""
+    former: Arena | None = None
+    """Vectors of before an erasure: those of texts that stay are taken over, not made again."""
 
     def __post_init__(self) -> None:
         if not self.arena.dim:
@@ -208,58 +206,66 @@ class Projector:
         """Return the view brought up to date for the changed items, without expired ones."""
         gone: list[str] = []
         fresh: list[MemoryItem] = []
-        texts: list[tuple[str, str]] = []
-        slices = Slices()
-        async for item_id in slices.over(sorted(set(changed))):
+        owns: list[str] = []
+        contexts: list[str] = []
+        slices, ids = Slices(), sorted(set(changed))
+        for at, item_id in enumerate(ids, 1):
             item = state.items.get(item_id)
             if item is not None and item.active and item_id not in expired:
+                own, context = index_texts(state, item)
                 fresh.append(item)
-                texts.append(index_texts(state, item))
+                owns.append(own)
+                contexts.append(context)
             else:
                 gone.append(item_id)
-        await self._fill_arena(texts, slices)
-        pairs = slices.over(zip(fresh, texts, strict=True))
-        docs = [self._doc(item, pair) async for item, pair in pairs]
+            if not at % _ITEMS_AT_ONCE:
+                await slices.rest()
+        # Own texts first: the rows of one field then lie side by side, and a scan of
+        # one does not pass through the other's.
+        await self._fill_arena([*owns, *contexts], slices)
+        docs: list[Doc] = []
+        for at, (item, own, context) in enumerate(zip(fresh, owns, contexts, strict=True), 1):
+            words = tokenize(own), tokenize(context)
+            doc = make_doc(item, (own, context), words, self.arena)
+            if NO_ROW in doc.rows:
+                doc = doc._replace(item=item.model_copy(update={"embedding_missing": True}))
+            docs.append(doc)
+            if not at % _ITEMS_AT_ONCE:
+                await slices.rest()
         if len(gone) + len(docs) < _LARGE:
-            return _changed(view, gone, docs)
+            return view.put(docs, gone=gone)
         return await aside(_changed, view, gone, docs)
 
     def row_of(self, state: BankState, item: MemoryItem) -> int:
         """Return the arena row of an item's own text, `NO_ROW` without a vector."""
         return self.arena.row(index_texts(state, item)[0])
 
-    def _doc(self, item: MemoryItem, texts: tuple[str, str]) -> Doc:
-        doc = make_doc(item, texts, (tokenize(texts[0]), tokenize(texts[1])), self.arena)
-        if NO_ROW in doc.rows:
-            return replace(doc, item=item.model_copy(update={"embedding_missing": True}))
-        return doc
-
-    async def _fill_arena(self, texts: Sequence[tuple[str, str]], slices: Slices) -> None:
-        # Own texts first: the rows of one field then lie side by side, and a scan of
-        # one does not pass through the other's.
-        ordered = dict.fromkeys((*(own for own, _ in texts), *(context for _, context in texts)))
+    async def _fill_arena(self, texts: Sequence[str], slices: Slices) -> None:
         row = self.arena.row
-        missing = [text async for text in slices.over(ordered) if row(text) == NO_ROW]
+        each = slices.over(dict.fromkeys(texts))
+        missing = [text async for text in each if row(text) == NO_ROW]
         for at in range(0, len(missing), _TEXTS_AT_ONCE):
             some = missing[at : at + _TEXTS_AT_ONCE]
+            if self.former is not None:
+                some = self.arena.take(some, self.former)
             try:
-                vectors = await self.embed(some)
+                vectors = await self.embed(some) if some else self.arena.matrix[:0]
             except EmbeddingError as failure:
                 self.failure = failure
                 return
             self.failure = None
             self.arena.put(some, vectors)
             await slices.rest()
+        self.former = None
 
 
 def _changed(view: IndexView, gone: Sequence[str], docs: Sequence[Doc]) -> IndexView:
-    """Return the view without some items and with these documents."""
-    view = view.drop(gone) if gone else view
-    if not docs:
-        return view
-    view = view.put(docs)
+    """Return the view without some items and with these documents, ready to be searched."""
+    view = view.put(docs, gone=gone)
     if len(docs) >= _LARGE:
-        view.prepare(ITEM_RULES.values())
+        for part in view.pieces.parts:
+            for rule in ITEM_RULES.values():
+                part.segment.column(rule)
     return view
 
 
@@ -274,8 +280,10 @@ else:
 TIME_WEIGHT = 1.0
 """Added to a weight of 1 for an item at the time asked about."""
 _LEXICAL = (("lexical", OWN), ("lexical_context", CONTEXT))
+# Near duplicates are looked for among the best 4 k hits.
 _COLLAPSED_FROM = 4
-"""Near duplicates are looked for among the best 4 k hits."""
+# Questions whose times are remembered while they are answered.
+_QUESTIONS = 64
 
 Propose = Callable[[Vector, int, Filter | None], Awaitable[Filter | None]]
 """Narrows a filter to the candidates of a vector index elsewhere."""
@@ -308,27 +316,26 @@ async def recall(
     """
     recipe = query.recipe or PLAIN
     moment = query.asked_at or now
-    span = asked_span(query.text, moment) if recipe.time != "off" else None
-    arms = _Arms.of(query, recipe, vector, context)
+    times = asked_times(query.text, moment) if recipe.time != "off" else ()
+    span = times[0].span if times else None
+    words = query_terms(query.text) if "lexical" in query.arms else []
+    scoring = Scoring(context.view, vector=vector, words=words)
+    most = {
+        name: scoring.lexical_most(field=part) for name, part in _LEXICAL if name in recipe.arms
+    }
     size = max(recipe.pool, 2 * k)
-    rankings, pieces = await arms.rankings(span, size), context.view.pieces
-    pool = Pool(rankings, most=arms.most, size=size, pieces=pieces)
-    if recipe.sessions or recipe.graph:
-        rows = pool.best(pool.scores)
-        if recipe.sessions:
-            expansion.add_sessions(
-                pool, rows, arms.scoring, sessions=recipe.sessions, where=query.where
-            )
-        if recipe.graph:
-            hidden = visibility.OutOfSight(context.state, query.where, context.expired)
-            expansion.add_graph(pool, rows, most=recipe.graph, hidden=hidden, state=context.state)
-    if recipe.neighbours:
-        beside = expansion.Beside(recipe.neighbours, query.where, context.state, context.view)
-        expansion.add_neighbours(pool, pool.best(pool.scores, k), beside)
+    rankings = await _rankings(query, recipe, scoring, span=span, count=size, context=context)
+    pool = Pool(rankings, most=most, size=size, pieces=context.view.pieces)
+    if recipe.sessions or recipe.graph or recipe.neighbours:
+        _expand(pool, query, recipe, scoring, k=k, context=context)
     scores = pool.weigh(_factors(pool, query, recipe, span, moment, context))
-    rows = pool.best(scores, _needed(recipe, k))
+    # None: the recipe's end looks at all of them
+    needed = max(_COLLAPSED_FROM * k, 1) if recipe.collapse else k
+    cut = recipe.rerank or recipe.time == "hard" or recipe.per_session or recipe.max_tokens
+    rows = pool.best(scores, None if cut else needed)
     if recipe.time == "hard" and span is not None:
-        rows = [row for row in rows if proximity(pool.items[row], span) >= 1.0]
+        near = nearness(span)
+        rows = [row for row in rows if near(pool.items[row]) >= 1.0]
     order = pool.candidates(rows, scores)
     if recipe.rerank and context.reranker is not None and order:
         count = max(recipe.rerank, k)
@@ -346,14 +353,12 @@ def most_similar(
 
     Ties go by id. Cosine and keywords count, and nothing else weighs in.
     """
-    words = [query_terms(text) for text in texts]
-    terms = [view.arena.known_terms(some) for some in words]
-    scorings = Scoring.of_many(view, vectors, terms, k1=K1, b=B)
+    scorings = Scoring.of_many(view, vectors, [query_terms(text) for text in texts])
     pieces, size = view.pieces, 2 * k
     found: list[list[Candidate]] = []
-    for scoring, some, known in zip(scorings, words, terms, strict=True):
+    for scoring in scorings:
         rankings = {"dense": scoring.cosines(k=size), "lexical": scoring.words(k=size)}
-        most = {"lexical": scoring.lexical_most(unknown=len(some) - len(known))}
+        most = {"lexical": scoring.lexical_most()}
         pool = Pool(rankings, most=most, size=size, pieces=pieces)
         hits = pool.candidates(pool.best(pool.scores, k), pool.scores)
         pool.explain(hits)
@@ -361,78 +366,80 @@ def most_similar(
     return found
 
 
-def asked_span(text: str, asked_at: datetime) -> TimeSpan | None:
-    """Return the first time that a question names, or None.
+@lru_cache(maxsize=_QUESTIONS)
+def asked_times(text: str, asked_at: datetime | None) -> tuple[TimeMention, ...]:
+    """Return the times that a question names, in reading order.
 
-    Relative phrases are read from the moment the question is asked.
+    Relative phrases are read from the moment the question is asked. The parts that find
+    and judge its hits ask one after the other; its words are read once.
     """
-    times = find_times(text[:MAX_RULED_CHARS], anchor=asked_at, most=MAX_ASKED_TIMES)
-    return times[0].span if times else None
+    return tuple(find_times(text[:MAX_RULED_CHARS], anchor=asked_at, most=MAX_ASKED_TIMES))
 
 
 # -- arms ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Arms:
-    """The rankings of one query by one recipe."""
-
-    query: Query
-    recipe: Recipe
-    vector: Vector | None
-    scoring: Scoring
-    most: dict[str, float]
-    context: SearchContext
-
-    @classmethod
-    def of(
-        cls, query: Query, recipe: Recipe, vector: Vector | None, context: SearchContext
-    ) -> _Arms:
-        words = query_terms(query.text) if "lexical" in query.arms else []
-        terms = context.view.arena.known_terms(words)
-        scoring = Scoring(context.view, vector=vector, terms=terms, k1=K1, b=B)
-        most = {
-            name: scoring.lexical_most(unknown=len(words) - len(terms), field=field)
-            for name, field in _LEXICAL
-            if name in recipe.arms
-        }
-        return cls(query, recipe, vector, scoring, most, context)
-
-    async def rankings(self, span: TimeSpan | None, count: int) -> dict[str, Ranking]:
-        """Return the best of every arm; with a time asked about, its best of that time too."""
-        narrowed = _narrowed(self.query.where, span) if span is not None else []
-        rankings: dict[str, Ranking] = {}
-        if not narrowed or self.recipe.time == "soft":
-            where = self.query.where
-            rankings = await self._within(None if where.empty else where, count)
-        for where in narrowed:
-            for name, more in (await self._within(where, count)).items():
-                rankings[name] = rankings[name].extended(more) if name in rankings else more
-        if self.recipe.time == "hard" and narrowed:
-            pieces = self.context.view.pieces
-            return {name: ranking.best(count, pieces) for name, ranking in rankings.items()}
-        return rankings
-
-    async def _within(self, where: Filter | None, count: int) -> dict[str, Ranking]:
-        """Return each arm's `count` best under a filter."""
-        arms, scoring, propose = self.recipe.arms, self.scoring, self.context.propose
-        rankings: dict[str, Ranking] = {}
-        if self.vector is not None:
-            if "dense" in arms:
-                near = where if propose is None else await propose(self.vector, count, where)
-                rankings["dense"] = scoring.cosines(k=count, where=near)
-            if "dense_context" in arms:
-                rankings["dense_context"] = scoring.cosines(k=count, field=CONTEXT, where=where)
+async def _rankings(
+    query: Query,
+    recipe: Recipe,
+    scoring: Scoring,
+    *,
+    span: TimeSpan | None,
+    count: int,
+    context: SearchContext,
+) -> dict[str, Ranking]:
+    """Return the best of every arm; with a time asked about, its best of that time too."""
+    narrowed = narrowed_to(span, query.where) if span is not None else []
+    filters: list[Filter | None] = [*narrowed]
+    if not narrowed or recipe.time == "soft":
+        filters = [None if query.where.empty else query.where, *narrowed]
+    arms, propose = recipe.arms, context.propose
+    rankings: dict[str, Ranking] = {}
+    for where in filters:
+        best: dict[str, Ranking] = {}
+        if scoring.vector is not None and "dense" in arms:
+            near = where if propose is None else await propose(scoring.vector, count, where)
+            best["dense"] = scoring.cosines(k=count, where=near)
+        if scoring.vector is not None and "dense_context" in arms:
+            best["dense_context"] = scoring.cosines(k=count, field=CONTEXT, where=where)
         for name, part in _LEXICAL:
             if name in arms:
-                rankings[name] = scoring.words(k=count, field=part, where=where)
-        return rankings
+                best[name] = scoring.words(k=count, field=part, where=where)
+        for name, more in best.items():
+            rankings[name] = rankings[name].extended(more) if name in rankings else more
+    if recipe.time == "hard" and narrowed:
+        pieces = context.view.pieces
+        return {name: ranking.best(count, pieces) for name, ranking in rankings.items()}
+    return rankings
 
 
-def _narrowed(where: Filter, span: TimeSpan) -> list[Filter]:
+def narrowed_to(span: TimeSpan, where: Filter) -> list[Filter]:
     """Return the filter narrowed to a time, on each axis that it leaves open."""
     axes = [axis for axis in ("valid", "said") if getattr(where, axis) is None]
     return [where.model_copy(update={axis: span}) for axis in axes]
+
+
+def _expand(
+    pool: Pool, query: Query, recipe: Recipe, scoring: Scoring, *, k: int, context: SearchContext
+) -> None:
+    """Add what the best hits lead to: of their sessions, in the graph, and beside them."""
+    state, where = context.state, query.where
+    if recipe.sessions or recipe.graph:
+        rows = pool.best(pool.scores)
+        if recipe.sessions:
+            expansion.add_sessions(pool, rows, scoring, sessions=recipe.sessions, where=where)
+        if recipe.graph:
+            hidden = visibility.OutOfSight(state, where, context.expired)
+            expansion.add_graph(pool, rows, most=recipe.graph, hidden=hidden, state=state)
+    if recipe.neighbours:
+        expansion.add_neighbours(
+            pool,
+            pool.best(pool.scores, k),
+            distance=recipe.neighbours,
+            where=where,
+            state=state,
+            view=context.view,
+        )
 
 
 # -- weights ---------------------------------------------------------------------------
@@ -473,13 +480,6 @@ def _factors(
     return factors | pool.columns(ITEM_RULES)
 
 
-def _needed(recipe: Recipe, k: int) -> int | None:
-    """Return how many of the best a recipe's end looks at; None for all."""
-    if recipe.rerank or recipe.time == "hard" or recipe.per_session or recipe.max_tokens:
-        return None
-    return max(_COLLAPSED_FROM * k, 1) if recipe.collapse else k
-
-
 @lru_cache(maxsize=256)
 def _calls(names: frozenset[str]) -> dict[str, list[str]]:
     return calls(sorted(names))
@@ -504,13 +504,11 @@ async def _reranked(
     ceiling = max([1.0, *(candidate.score for candidate in rest)])
     for candidate, score in zip(first, scores, strict=True):
         candidate.rerank = float(score)
-        candidate.score = ceiling + _logistic(candidate.rerank)
+        # its logistic, without an overflow
+        share = exp(-abs(candidate.rerank))
+        candidate.score = ceiling + (1.0 if candidate.rerank >= 0 else share) / (1.0 + share)
     first.sort(key=lambda candidate: (-round(candidate.rerank or 0.0, 6), candidate.id))
     return [*first, *rest]
-
-
-def _logistic(value: float) -> float:
-    return 1.0 / (1.0 + exp(-value)) if value >= 0 else exp(value) / (1.0 + exp(value))
 
 
 def _selected(
@@ -534,7 +532,7 @@ def _selected(
 def _collapsed(order: Sequence[Candidate], threshold: float, view: IndexView) -> list[Candidate]:
     rows = np.fromiter((view.row_of(candidate.id) for candidate in order), np.int64, len(order))
     vectors = view.arena.matrix[rows] if len(view.arena) else np.zeros((len(order), 1), np.float32)
-    products: npt.NDArray[np.float32] = np.vecdot(vectors[:, None], vectors[None])
+    products: np.typing.NDArray[np.float32] = np.vecdot(vectors[:, None], vectors[None])
     cosines: list[list[float]] = np.round(products, 6).tolist()
     with_vector: list[bool] = (rows != NO_ROW).tolist()
     words: dict[int, frozenset[str]] = {}

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, compress
-from typing import Final
+from itertools import compress
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from memagent.core.records import MemoryItem
 from memagent.protocols import Matrix, Vector
@@ -65,6 +63,12 @@ class Arena:
                 self._rows[text] = self._count
                 self._count += 1
 
+    def take(self, texts: Sequence[str], other: Arena) -> list[str]:
+        """Copy the rows that another arena has of these texts; return the texts still lacking."""
+        known = [text for text in texts if other.row(text) != NO_ROW]
+        self.put(known, other.matrix[[other.row(text) for text in known]])
+        return [text for text in texts if self.row(text) == NO_ROW]
+
     def texts(self) -> dict[str, int]:
         """Return a copy of the texts put in, with their rows."""
         return self._rows.copy()
@@ -77,16 +81,16 @@ class Arena:
         """Return the terms in the order of their numbers."""
         return list(self._terms)
 
-    def known_terms(self, words: Iterable[str]) -> list[int]:
+    def known_terms(self, words: Iterable[str]) -> dict[str, int]:
         """Return the numbers of those words that any document has used, in their order."""
-        return [number for word in words if (number := self._terms.get(word)) is not None]
+        return {word: number for word in words if (number := self._terms.get(word)) is not None}
 
 
-Ints = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Products = npt.NDArray[np.float32]
-Gathered = tuple[Ints, Floats, npt.NDArray[np.int64]]
+Ints = np.typing.NDArray[np.int32]
+Floats = np.typing.NDArray[np.float64]
+Mask = np.typing.NDArray[np.bool_]
+Products = np.typing.NDArray[np.float32]
+Gathered = tuple[Ints, Floats, np.typing.NDArray[np.int64]]
 """The documents of q terms, term by term; the frequencies; the documents of each term (q,)."""
 Times = tuple[Floats, Floats]
 """Times of saying (n,) and of holding (n, 2), in epoch seconds; NaN where unknown."""
@@ -96,8 +100,7 @@ FIELDS: Final = (OWN, CONTEXT)
 _PIECE: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Doc:
+class Doc(NamedTuple):
     """One item as the index sees it: arena rows and term frequencies of both fields.
 
     A row is `NO_ROW` where the embedder failed.
@@ -116,15 +119,12 @@ def make_doc(
     arena: Arena,
 ) -> Doc:
     """Return the index document of an item whose texts the arena has, if they were embedded."""
-    own, context = (
-        {arena.term(word): count for word, count in Counter(field).items()} for field in words
-    )
-    return Doc(
-        item=item,
-        rows=(arena.row(texts[OWN]), arena.row(texts[CONTEXT])),
-        terms=(own, context),
-        lengths=(len(words[OWN]), len(words[CONTEXT])),
-    )
+    terms: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    for counts, field in zip(terms, words, strict=True):
+        for word, count in Counter(field).items():
+            counts[arena.term(word)] = count
+    rows = arena.row(texts[OWN]), arena.row(texts[CONTEXT])
+    return Doc(item, rows, terms, lengths=(len(words[OWN]), len(words[CONTEXT])))
 
 
 def ranks_of(ids: Sequence[str]) -> Ints:
@@ -143,15 +143,25 @@ class Postings:
 
     __slots__ = ("_norms", "docs", "lengths", "starts", "terms", "tfs")
 
-    def __init__(self, terms: Ints, docs: Ints, tfs: Floats, lengths: Floats) -> None:
-        """Compress triplets (term, document, frequency) that are ordered by document."""
-        order = np.argsort(terms, kind="stable")
-        self.docs = docs[order]
-        self.tfs = tfs[order]
-        self.terms, starts = np.unique(terms[order], return_index=True)
-        self.starts = np.append(starts, len(terms)).astype(np.int64)
+    def __init__(
+        self,
+        terms: Ints,
+        starts: np.typing.NDArray[np.int64],
+        docs: Ints,
+        tfs: Floats,
+        lengths: Floats,
+    ) -> None:
+        self.terms, self.starts, self.docs, self.tfs = terms, starts, docs, tfs
         self.lengths = lengths
         self._norms: tuple[tuple[float, float, float], Floats] | None = None
+
+    @classmethod
+    def compressed(cls, terms: Ints, docs: Ints, tfs: Floats, lengths: Floats) -> Postings:
+        """Compress triplets (term, document, frequency) that are ordered by document."""
+        order = np.argsort(terms, kind="stable")
+        each, starts = np.unique(terms[order], return_index=True)
+        ends = np.append(starts, len(terms)).astype(np.int64)
+        return cls(each, ends, docs[order], tfs[order], lengths)
 
     def norms(self, k1: float, b: float, mean: float) -> Floats:
         """Return BM25's length normalisation (n,), kept until the mean length changes."""
@@ -276,7 +286,7 @@ class Segment:
     """n documents, immutable: items, rows and postings per field, filter lists, times."""
 
     __slots__ = (
-        "_columns", "everything", "filed", "items", "names", "postings", "ranks", "rows", "said",
+        "columns", "everything", "filed", "items", "names", "postings", "ranks", "rows", "said",
         "same_fields", "valid",
     )  # fmt: skip
 
@@ -287,12 +297,13 @@ class Segment:
         postings: tuple[Postings, Postings],
         filed: Mapping[tuple[str, str], Ints],
         times: Times,
+        ranks: Ints | None = None,
     ) -> None:
         """Take the columns of n documents.
 
         `filed` leads from a field and a value to the positions that have it, ascending.
         """
-        self.items: Sequence[MemoryItem] = tuple(items)
+        self.items = items
         self.same_fields = postings[OWN] is postings[CONTEXT]
         """Whether every document has one text only, so that both fields score the same."""
         own = Rows(rows[OWN], beside=None if self.same_fields else rows[CONTEXT])
@@ -300,37 +311,51 @@ class Segment:
         self.postings = postings
         self.everything = np.arange(len(items), dtype=np.int32)
         """The position of every document (n,)."""
-        self.ranks = ranks_of([item.id for item in items])
+        self.ranks = ranks_of([item.id for item in items]) if ranks is None else ranks
         """Place of each document in the order of ids (n,)."""
         self.filed = filed
         self.said, self.valid = times
         self.names = frozenset(value for field, value in filed if field in ("speakers", "subjects"))
         """Speakers and subjects of the documents."""
-        self._columns: dict[Callable[[MemoryItem], float], Floats] = {}
+        self.columns: dict[Callable[[MemoryItem], float], Floats] = {}
+        """Those columns that were computed; see `column`."""
 
     def __len__(self) -> int:
         return len(self.items)
 
     def column(self, rule: Callable[[MemoryItem], float]) -> Floats:
         """Return a number for every document (n,) by a pure rule; each rule is computed once."""
-        if rule not in self._columns:
-            self._columns[rule] = np.fromiter(map(rule, self.items), np.float64, len(self.items))
-        return self._columns[rule]
+        if rule not in self.columns:
+            self.columns[rule] = np.fromiter(map(rule, self.items), np.float64, len(self.items))
+        return self.columns[rule]
 
     @classmethod
     def of(cls, docs: Sequence[Doc]) -> Segment:
-        """Return a segment of these documents."""
-        items = [doc.item for doc in docs]
-        one_text = all(
-            doc.terms[OWN] == doc.terms[CONTEXT] and doc.rows[OWN] == doc.rows[CONTEXT]
-            for doc in docs
-        )
+        """Return a segment of these documents, which come in the order of their ids."""
+        said, valid = np.full(len(docs), np.nan), np.full((len(docs), 2), np.nan)
+        filed: dict[tuple[str, str], list[int]] = {}
+        one_text = True
+        for at, (item, rows, terms, _) in enumerate(docs):
+            one_text = one_text and terms[OWN] == terms[CONTEXT] and rows[OWN] == rows[CONTEXT]
+            for key in filter_keys(item):
+                filed.setdefault(key, []).append(at)
+            if item.said_at is not None:
+                said[at] = item.said_at.timestamp()
+            if item.valid is not None:
+                start, end = item.valid.start, item.valid.end
+                valid[at, 0] = -np.inf if start is None else start.timestamp()
+                valid[at, 1] = np.inf if end is None else end.timestamp()
+        own_rows = np.array([doc.rows[OWN] for doc in docs], np.int32)
+        context_rows = np.array([doc.rows[CONTEXT] for doc in docs], np.int32)
         own = _postings_of(docs, OWN)
-        rows = [
-            np.fromiter((doc.rows[field] for doc in docs), np.int32, len(docs)) for field in FIELDS
-        ]
-        postings = own if one_text else _postings_of(docs, CONTEXT)
-        return cls(items, (rows[OWN], rows[CONTEXT]), (own, postings), _filed(items), _times(items))
+        return cls(
+            [doc.item for doc in docs],
+            (own_rows, context_rows),
+            (own, own if one_text else _postings_of(docs, CONTEXT)),
+            {key: np.asarray(places, np.int32) for key, places in filed.items()},
+            (said, valid),
+            np.arange(len(docs), dtype=np.int32),
+        )
 
     @classmethod
     def merged(cls, parts: Sequence[tuple[Segment, Mask | None]]) -> Segment:
@@ -355,34 +380,17 @@ class Segment:
         return cls(items, (rows[OWN], rows[CONTEXT]), (own, postings), merged_filed(kept), times)
 
 
-def _filed(items: Sequence[MemoryItem]) -> dict[tuple[str, str], Ints]:
-    filed: dict[tuple[str, str], list[int]] = {}
-    for i, item in enumerate(items):
-        for key in filter_keys(item):
-            filed.setdefault(key, []).append(i)
-    return {key: np.asarray(at, dtype=np.int32) for key, at in filed.items()}
-
-
-def _times(items: Sequence[MemoryItem]) -> Times:
-    said, valid = np.full(len(items), np.nan), np.full((len(items), 2), np.nan)
-    for i, item in enumerate(items):
-        if item.said_at is not None:
-            said[i] = item.said_at.timestamp()
-        if item.valid is not None:
-            valid[i, 0] = -np.inf if item.valid.start is None else item.valid.start.timestamp()
-            valid[i, 1] = np.inf if item.valid.end is None else item.valid.end.timestamp()
-    return said, valid
-
-
 def _postings_of(docs: Sequence[Doc], field: int) -> Postings:
+    terms: list[int] = []
+    tfs: list[int] = []
+    for doc in docs:
+        terms += doc.terms[field]
+        tfs += doc.terms[field].values()
     counts = [len(doc.terms[field]) for doc in docs]
-    return Postings(
-        np.fromiter(chain.from_iterable(doc.terms[field] for doc in docs), np.int32, sum(counts)),
-        np.arange(len(docs), dtype=np.int32).repeat(counts),
-        np.fromiter(
-            chain.from_iterable(doc.terms[field].values() for doc in docs), np.float64, sum(counts)
-        ),
-        np.fromiter((doc.lengths[field] for doc in docs), np.float64, len(docs)),
+    lengths = np.array([doc.lengths[field] for doc in docs], np.float64)
+    places = np.arange(len(docs), dtype=np.int32).repeat(counts)
+    return Postings.compressed(
+        np.array(terms, np.int32), places, np.array(tfs, np.float64), lengths
     )
 
 
@@ -415,4 +423,4 @@ def merged_postings(kept: Sequence[tuple[Segment, Mask]], field: int) -> Posting
     terms = np.concatenate([column[0] for column in columns])
     docs = np.concatenate([column[1] for column in columns])
     tfs = np.concatenate([column[2] for column in columns])
-    return Postings(terms, docs, tfs, lengths)
+    return Postings.compressed(terms, docs, tfs, lengths)

@@ -13,10 +13,11 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
-from functools import lru_cache
-from typing import Annotated, Final, cast
+from functools import lru_cache, wraps
+from inspect import signature
+from typing import Annotated, Any, Final, ParamSpec
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -33,7 +34,9 @@ from memagent.core.snapshot import Entry
 from memagent.service.data.idempotency import MAX_KEY_CHARS, request_digest
 from memagent.service.data.keys import LOCAL, LOCAL_USER, Caller
 from memagent.service.hosting import Service
+from memagent.service.programs import Asker
 
+P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 _WARNED: Final[WeakSet[Service]] = WeakSet()
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -93,10 +96,16 @@ def identify(connection: HTTPConnection, service: Service) -> Caller:
     """
     headers = connection.headers
     scheme, _, key = headers.get("authorization", "").partition(" ")
+    if not key and (key := headers.get("x-api-key", "")):  # as Anthropic's clients send it
+        scheme = "bearer"
     if not service.keys.ever:
         _check_local(connection, service)
-        if key:
-            _warn_of_token(service)
+        if key and service not in _WARNED:  # a token that nobody checks
+            _WARNED.add(service)
+            _log.warning(
+                "a request carries a token, but this service has no API keys: any token of this "
+                "machine is served as the local user; make a key:  memagent keys create"
+            )
         caller = LOCAL
     elif key:
         caller = service.keys.caller(key.strip()) if scheme.lower() == "bearer" else None
@@ -127,16 +136,6 @@ def metered(service: Service, caller: Caller) -> Caller:
             retryable=True,
         )
     return caller
-
-
-def _warn_of_token(service: Service) -> None:
-    """Warn once for each service that a token was sent which nobody checks."""
-    if service not in _WARNED:
-        _WARNED.add(service)
-        _log.warning(
-            "a request carries a token, but this service has no API keys: any token of this "
-            "machine is served as the local user; make a key:  memagent keys create"
-        )
 
 
 def _check_local(connection: HTTPConnection, service: Service) -> None:
@@ -199,11 +198,13 @@ def is_loopback(host: str) -> bool:
 class Call:
     """One allowed request about one memory."""
 
-    __slots__ = ("caller", "key", "request", "scope", "service")
+    __slots__ = ("asker", "caller", "key", "request", "scope", "service")
 
     def __init__(
         self, request: Request, service: Service, caller: Caller, scope: Scope, key: str | None
     ) -> None:
+        self.asker = Asker()
+        """Who asks, on the paths of chat programs."""
         self.request, self.service, self.caller, self.scope, self.key = (
             request,
             service,
@@ -256,26 +257,34 @@ class Call:
         return await self.service.requests.once(self.scope, self.journal_key, digest, work, keep)
 
 
-def may(*needed: str) -> Callable[..., Awaitable[Call]]:
-    """Make the dependency of a route whose caller must be allowed all of `needed`."""
-    scopes = frozenset(needed)
+def once(
+    *, keep: Callable[[Entry], Response | None] | None = None
+) -> Callable[[Callable[P, Awaitable[Response]]], Callable[P, Coroutine[Any, Any, Response]]]:
+    """Make the decorator of a route that does its work as `Call.once` does."""
 
-    async def call(
-        request: Request,
-        user_id: UserId = None,
-        agent_id: AgentId = None,
-        run_id: RunId = None,
-        key: RequestKey = None,
-    ) -> Call:
-        return _call(request, scopes, user_id, agent_id, run_id, key)
+    def decorated(
+        route: Callable[P, Awaitable[Response]],
+    ) -> Callable[P, Coroutine[Any, Any, Response]]:
+        @wraps(route)
+        async def answer(*args: P.args, **named: P.kwargs) -> Response:
+            call = next(each for each in (*args, *named.values()) if isinstance(each, Call))
+            return await call.once(lambda: route(*args, **named), keep=keep)
 
-    return call
+        # read here, where the names of the route's own module are known
+        vars(answer)["__signature__"] = signature(route, eval_str=True)
+        return answer
+
+    return decorated
 
 
-def may_for_body_user(*needed: str) -> Callable[..., Awaitable[Call]]:
-    """Make the dependency of a route whose JSON body may name the user; see `may`.
+def may(
+    *needed: str, for_programs: bool = False, userless: bool = False
+) -> Callable[..., Awaitable[Call]]:
+    """Make the dependency of a route whose caller must be allowed all of `needed`.
 
-    A key that is bound to a user is about that one, whatever the body says.
+    With `for_programs` the headers and the JSON body may name the user, as the table of
+    programs says. A key that is bound to a user is about that one, whatever they say. A
+    `userless` route is about no memory.
     """
     scopes = frozenset(needed)
 
@@ -286,25 +295,27 @@ def may_for_body_user(*needed: str) -> Callable[..., Awaitable[Call]]:
         run_id: RunId = None,
         key: RequestKey = None,
     ) -> Call:
-        named = await _user_in_body(request)
-        if user_id is not None and named not in (None, user_id):
-            raise ServiceError("`user` and ?user_id= name two users", code="invalid_request")
-        return _call(request, scopes, user_id or named, agent_id, run_id, key)
+        asker = await _asker_of(request) if for_programs else Asker()
+        caller: Caller = request.scope.get(CALLER) or identify(request, service_of(request))
+        if caller.user_id is None:
+            if user_id is not None and asker.user not in (None, user_id):
+                raise ServiceError("`user` and ?user_id= name two users", code="invalid_request")
+            user_id = user_id or asker.user or (LOCAL_USER if userless else None)
+        allowed = named_call(
+            request, scopes, user_id=user_id, agent_id=agent_id, run_id=run_id, key=key
+        )
+        allowed.asker = asker
+        return allowed
 
     return call
 
 
-async def _user_in_body(request: Request) -> str | None:
-    """Return the user that the body names, for a caller who may name one."""
-    caller: Caller = request.scope.get(CALLER) or identify(request, service_of(request))
-    if caller.user_id is not None:
-        return None
+async def _asker_of(request: Request) -> Asker:
     try:
         body: object = await request.json()
-    except ValueError:  # the framework words the refusal
-        return None
-    named = cast("dict[str, object]", body).get("user") if isinstance(body, dict) else None
-    return named if isinstance(named, str) and named else None
+    except (ValueError, RecursionError):  # the framework words the refusal
+        body = None
+    return Asker.of(service_of(request).programs, request.headers, body)
 
 
 def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:
@@ -318,29 +329,27 @@ def may_for_user(*needed: str) -> Callable[..., Awaitable[Call]]:
         run_id: RunId = None,
         key: RequestKey = None,
     ) -> Call:
-        return _call(request, scopes, user_id, agent_id, run_id, key)
+        return named_call(
+            request, scopes, user_id=user_id, agent_id=agent_id, run_id=run_id, key=key
+        )
 
     return call
 
 
 def named_call(
-    request: Request, *, user_id: str | None, agent_id: str | None, run_id: str | None
-) -> Call:
-    """Make the call about a memory, whatever the caller may do there.
-
-    Raises `ServiceError`, `InputError`.
-    """
-    return _call(request, frozenset(), user_id, agent_id, run_id, None)
-
-
-def _call(
     request: Request,
-    needed: frozenset[str],
+    needed: frozenset[str] = frozenset(),
+    /,
+    *,
     user_id: str | None,
     agent_id: str | None,
     run_id: str | None,
-    key: str | None,
+    key: str | None = None,
 ) -> Call:
+    """Make the call about a memory, for a caller who has all the `needed` scopes.
+
+    Raises `ServiceError`, `InputError`.
+    """
     caller = caller_of(request)
     if not needed <= caller.scopes:
         raise ServiceError(
@@ -353,6 +362,8 @@ def _call(
         raise ServiceError(
             "the API key is bound to no user: name one, ?user_id=", code="invalid_request"
         )
+    if user_id is None and not request.query_params.keys().isdisjoint(("user", "userid")):
+        raise InputError("the user is named by ?user_id=")
     try:
         scope = _scope_of(caller.user_id or user_id or LOCAL_USER, agent_id, run_id)
     except ValidationError as exc:

@@ -1,39 +1,75 @@
-"""The ASGI app: routers, errors, lifespan, and its OpenAPI document.
+"""The ASGI app: routers, errors, lifespan, its OpenAPI document, and its two shortcuts.
 
 `create_app` knows no store, so the document can be made without one; `serve_app` puts a
-service behind it and the gate before it. The dashboard registers its pages itself; they
-are no part of the document.
+service behind it and the gate before it. The pages of the dashboard are no part of the
+document.
+
+Plain requests that skip the framework's search for a route and solving of dependencies.
+
+The framework takes longer to find the route of a search and to solve its dependencies
+than the search takes; `docs/research/measurements.md` has the figures. `FastRoutes`
+stands before all other routes. It takes the requests whose method and path name a
+function with the parameters `body` and `call`, reads both itself and calls the function
+behind the same checks of key and scope. Whatever is not plain (other parameters, an
+idempotency key, another content type, a body that the model refuses) goes on to the
+framework, so every refusal is worded in one place. The tests hold both ways equal.
+
+`/mcp`: the memory as tools for MCP clients, in the service, with its keys and limits.
+
+The user and the memory come from the connection, as for every other path: the API key,
+`user_id`, `agent_id` and `run_id` in the query, or the headers `X-User-Id`,
+`X-Agent-Id`, `X-Run-Id` for clients that cannot change their address. A key is offered
+the tools its scopes allow and no others. The `mcp` package is loaded at the first
+request, in a thread, so that the service starts without it, and so that it costs
+nothing where nobody speaks MCP. There are no MCP sessions: every request shows its key.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from contextvars import Context
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, get_type_hints
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, FastAPI
-from starlette.types import ASGIApp
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic_core import from_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import memagent
-from memagent.client.http import FieldFault, Problem
-from memagent.service import dashboard, gate as problems
-from memagent.service.gate import Gate
+from memagent.async_agent import AsyncAgent
+from memagent.client.http import FieldFault, Problem, ServiceError, plain_problem
+from memagent.core.errors import InputError
+from memagent.integrations.mcp_server import CONNECTOR, REVOCABLE, McpEndpoint
+from memagent.service import gate as problems
+from memagent.service.access import named_call
+from memagent.service.gate import Gate, problem_response, request_id_of
 from memagent.service.hosting import Service
-from memagent.service.mcp_mount import McpMount
 from memagent.service.routes import (
+    anthropic_messages,
     memories,
-    memories as operations,
-    openai_chat as chat,
-    openai_responses as responses,
+    openai_chat,
+    openai_responses,
     snapshots,
-    snapshots as graph,
     talk,
     users,
-    users as care,
-    users as trials,
 )
-from memagent.service.routes.fast import FastRoutes
+from memagent.service.ui import (
+    frame,
+    graph,
+    memories as memory_pages,
+    overview,
+    snapshots as snapshot_pages,
+    turns,
+)
 
 _DESCRIPTION: Final = (
     "Long-term memory for language-model agents: cited answers, auditable writes, one memory a "
@@ -46,17 +82,38 @@ _NO_TELEMETRY: Final[Any] = dict.fromkeys(
 )
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     memories.router,
-    care.care_router,
+    users.care_router,
     talk.router,
     snapshots.router,
-    trials.trials_router,
-    graph.graph_router,
+    users.trials_router,
+    snapshots.graph_router,
     users.router,
-    chat.router,
-    responses.router,
-    operations.operations_router,
+    openai_chat.router,
+    openai_responses.router,
+    anthropic_messages.router,
+    memories.operations_router,
 )
 """Every part of the API, in the order of the documentation."""
+PAGES: Final[tuple[APIRouter, ...]] = (
+    frame.router,
+    overview.overview_router,
+    turns.ask_router,
+    memory_pages.listing_router,
+    memory_pages.memory_router,
+    memory_pages.review_router,
+    graph.router,
+    turns.router,
+    snapshot_pages.router,
+    overview.users_router,
+    overview.jobs_router,
+    overview.runs_router,
+    overview.health_router,
+    frame.sign_in_router,
+)
+"""Every part of the dashboard, in the order in which an address finds them.
+
+The sign-in stays last: it answers what no other page does.
+"""
 
 
 def create_app() -> FastAPI:
@@ -73,9 +130,8 @@ def create_app() -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
         telemetry=_NO_TELEMETRY,
     )
-    for router in ROUTERS:
+    for router in (*ROUTERS, *PAGES):
         app.include_router(router)
-    dashboard.register(app)
     app.state.mcp = McpMount()
     app.router.routes.append(app.state.mcp.route)
     app.router.routes.insert(0, FastRoutes(memories.router.routes))
@@ -142,3 +198,217 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
     document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"key": []}, {}]
     return document
+
+
+_NAMES: Final = frozenset({"user_id", "agent_id", "run_id"})
+_MAX_NAME_CHARS: Final = 256
+# Key of the scope of a request that goes on to the framework.
+_PASSED: Final = "memagent.by_framework"
+
+
+class _Direct(NamedTuple):
+    """A route whose function can be called directly."""
+
+    route: APIRoute
+    model: type[BaseModel]
+    authorize: Callable[..., Awaitable[Any]]
+
+
+class FastRoutes(BaseRoute):
+    """The direct ways to the functions of other routes."""
+
+    def __init__(self, routes: Iterable[BaseRoute]) -> None:
+        self._direct: dict[tuple[str, str], _Direct] = {}
+        for route in routes:
+            if isinstance(route, APIRoute) and "{" not in route.path:
+                hints = get_type_hints(route.endpoint, include_extras=True)
+                if list(hints) == ["body", "call", "return"]:
+                    authorize = route.dependant.dependencies[0].call
+                    assert authorize is not None
+                    direct = _Direct(route, hints["body"], authorize)
+                    self._direct.update({(way, route.path): direct for way in route.methods or ()})
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match a request that says nothing only the framework understands."""
+        direct = self._direct.get((scope.get("method", ""), scope["path"]))
+        if direct is None or _PASSED in scope or scope["root_path"]:
+            return Match.NONE, {}
+        if not _is_plain(scope) or _names_in(scope["query_string"]) is None:
+            return Match.NONE, {}
+        return Match.FULL, {"route": direct.route}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; leave one whose body is refused to the framework."""
+        _, model, authorize = self._direct[scope["method"], scope["path"]]
+        request = Request(scope, receive, send)
+        content = await request.body()
+        try:
+            body = model.model_validate(from_json(content))
+        except ValueError:  # not JSON, or refused
+            scope[_PASSED] = True
+            await scope["router"].app(scope, _once_more(content, receive), send)
+            return
+        names = _names_in(scope["query_string"])
+        assert names is not None
+        response: Response = await scope["route"].endpoint(
+            body, await authorize(request, **names, key=None)
+        )
+        await response(scope, receive, send)
+
+
+def _once_more(content: bytes, receive: Receive) -> Receive:
+    """Make a `receive` that gives a body which was read before."""
+    messages: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+
+    async def again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return again
+
+
+def _is_plain(scope: Scope) -> bool:
+    """Tell whether the headers say nothing that only the framework understands."""
+    headers = dict(scope["headers"])
+    return headers.get(b"content-type") == b"application/json" and b"idempotency-key" not in headers
+
+
+@lru_cache(maxsize=8_192)
+def _names_in(query: bytes) -> dict[str, str] | None:
+    """Read the memory that a query names; None when the framework has to look at it."""
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    names = dict(pairs)
+    if len(names) != len(pairs) or not names.keys() <= _NAMES:
+        return None
+    return names if all(0 < len(value) <= _MAX_NAME_CHARS for value in names.values()) else None
+
+
+PATH: Final = "/mcp"
+SCOPES_OF_TOOLS: Final[dict[str, frozenset[str]]] = {
+    **dict.fromkeys(("search", "list", "history", "fetch"), frozenset({"memory:read"})),
+    "ask": frozenset({"chat"}),
+    **dict.fromkeys(("add", "undo", "report"), frozenset({"memory:write"})),
+    "recall": frozenset({"memory:read", "memory:write"}),
+    **dict.fromkeys(("forget", "erase"), frozenset({"memory:delete"})),
+}
+"""The scopes that each tool needs, all of them: those of the path that does the same. A tool
+that does not stand here is offered to nobody.
+"""
+# The tools that an address asks for (`?tools=all`): what cannot be undone only by name.
+_SETS: Final = {None: REVOCABLE, "all": REVOCABLE | {"erase"}, "connector": CONNECTOR}
+_NAMED_BY: Final = {"user_id": "x-user-id", "agent_id": "x-agent-id", "run_id": "x-run-id"}
+_AGENT: Final = "memagent.agent"
+_log = logging.getLogger(__name__)
+
+
+class McpMount:
+    """The ASGI app behind `/mcp`.
+
+    Starts at the first request; `close` it with the service.
+    """
+
+    def __init__(self) -> None:
+        self._endpoints: dict[frozenset[str], McpEndpoint] = {}
+        self._running: list[asyncio.Task[None]] = []
+        self._stop = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._discreet = _Discreet()
+        # The route to add to an app; it is not in the OpenAPI document, since MCP
+        # describes its tools itself.
+        self.route: Final = Route(PATH, self, include_in_schema=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request of an MCP client.
+
+        Raises `ServiceError`, `MissingExtra`.
+        """
+        scope["route"] = self.route
+        request = Request(scope, receive)
+        call = named_call(request, **{name: _named(request, name) for name in _NAMED_BY})
+        held = call.caller.scopes
+        asked = request.query_params.get("tools")
+        if asked not in _SETS:
+            raise InputError(f"there are no tools {asked!r}; write ?tools=all or ?tools=connector")
+        allowed = (name for name, needed in SCOPES_OF_TOOLS.items() if needed <= held)
+        tools = _SETS[asked].intersection(allowed)
+        if not tools:
+            raise ServiceError("the API key allows none of the MCP tools", code="forbidden")
+        if scope["method"] != "POST":
+            detail = (
+                "MCP clients send POST here; there are no sessions to end, and no stream to open"
+            )
+            problem = plain_problem("method_not_allowed", detail, request_id=request_id_of(request))
+            await problem_response(problem, {"Allow": "POST"})(scope, receive, send)
+            return
+        endpoint = self._endpoints.get(tools) or await self._start(
+            tools, call.service.settings.max_body_bytes
+        )
+        with call.agent() as agent:
+            scope[_AGENT] = agent
+            await endpoint(scope, receive, send)
+
+    async def _start(self, tools: frozenset[str], max_body_bytes: int) -> McpEndpoint:
+        async with self._lock:
+            if tools not in self._endpoints:
+                endpoint = await asyncio.to_thread(
+                    McpEndpoint, _agent_of, tools=tools, max_body_bytes=max_body_bytes
+                )
+                self._discreet.take_over()
+                started = asyncio.Event()
+                running = asyncio.get_running_loop().create_task(
+                    endpoint.run(started, self._stop), context=Context()
+                )
+                self._running.append(running)
+                await started.wait()
+                self._endpoints[tools] = endpoint
+            return self._endpoints[tools]
+
+    async def close(self) -> None:
+        """Stop what was started; harmless when nothing was."""
+        self._stop.set()
+        if self._running:
+            await asyncio.wait(self._running)
+        self._discreet.give_back()
+
+
+def _named(request: Request, name: str) -> str | None:
+    """Read the user, agent or run from the query, or else from the header."""
+    return request.query_params.get(name) or request.headers.get(_NAMED_BY[name])
+
+
+def _agent_of(request: Any) -> AsyncAgent:
+    agent: AsyncAgent = request.scope[_AGENT]
+    return agent
+
+
+class _Discreet(logging.Handler):
+    """A log handler that reports where the vendor's code had trouble and of what kind.
+
+    Its own messages may hold text of users.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._before: tuple[bool, int] | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log a record without its message."""
+        kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else "trouble"
+        _log.log(record.levelno, "mcp: %s at %s:%d", kind, record.filename, record.lineno)
+
+    def take_over(self) -> None:
+        """Have all records of the vendor's loggers come here instead of to the program's log."""
+        if self._before is None:
+            vendor = logging.getLogger("mcp")
+            self._before = vendor.propagate, vendor.level
+            vendor.addHandler(self)
+            vendor.propagate = False
+            vendor.setLevel(logging.WARNING)
+
+    def give_back(self) -> None:
+        """Leave the vendor's loggers as they were."""
+        if self._before is not None:
+            vendor = logging.getLogger("mcp")
+            vendor.removeHandler(self)
+            vendor.propagate, level = self._before
+            vendor.setLevel(level)
+            self._before = None

@@ -61,13 +61,10 @@ class Banks:
         else:
             self._open.move_to_end(scope.key)
         if len(self._open) > self._most:
-            self._close_oldest(opened)
-        return opened
-
-    def _close_oldest(self, newest: _Open) -> None:
-        for key, entry in self._open.items():
-            if not entry.users and entry is not newest:
-                del self._open[key]
+            unused = (key for key, entry in self._open.items() if not entry.users)
+            oldest = next((key for key in unused if key != scope.key), None)
+            if oldest is not None:
+                del self._open[oldest]
                 self._metrics.count("banks_evicted")
                 self._metrics.banks_open.set(len(self._open))
-                return
+        return opened

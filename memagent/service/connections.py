@@ -29,6 +29,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -164,7 +165,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._in_head, self._head_bytes = False, 0
         self._clear_deadline()
-        self.scope[ADMIT] = self._admit  # type: ignore[literal-required]
+        self.scope[ADMIT] = partial(self._waiting.remove, self)  # type: ignore[literal-required]
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -184,9 +185,6 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._in_request and not self.pipeline and not self.transport.is_closing():
             self._set_deadline(self._limits.body_s)
-
-    def _admit(self) -> None:
-        self._waiting.remove(self)
 
     def _set_deadline(self, seconds: float) -> None:
         self._clear_deadline()
@@ -238,8 +236,8 @@ class ServerConfig(uvicorn.Config):
         self.limits, self.guarded = limits, Waiting(limits.max_waiting)
 
 
+# Objects and collections between collections of each generation: a few milliseconds each.
 _YOUNG: Final = (5_000, 5, NEVER)
-"""Objects and collections between collections of each generation: a few milliseconds each."""
 _BETWEEN_S: Final = 600.0
 _SWITCH_S: Final = 0.001
 # When all garbage was collected last, by the monotonic clock.

@@ -20,7 +20,6 @@ import re
 import secrets
 import time
 import traceback
-from functools import lru_cache
 from itertools import count
 from typing import Any, Final
 
@@ -36,8 +35,8 @@ from memagent.core.errors import MemAgentError
 from memagent.service.access import CALLER, identify
 from memagent.service.connections import ADMIT, timed_body
 from memagent.service.hosting import Service
-from memagent.service.metrics import METHODS, PLACE, spent_in
-from memagent.tracing import NO_SPAN, end_request, request_span, trace_id
+from memagent.service.metrics import METHODS, PLACE, spent_in, tell
+from memagent.tracing import NO_SPAN, end_request, request_span
 
 _log = logging.getLogger(__name__)
 _BY_STATUS: Final = {
@@ -49,7 +48,14 @@ _BY_STATUS: Final = {
     503: "overloaded",
 }
 _MOST_FAULTS: Final = 20
-_OPENAI_PATHS: Final = ("/v1/chat/completions", "/v1/responses", "/v1/models", "/v1/embeddings")
+_OPENAI_PATHS: Final = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/models",
+    "/v1/embeddings",
+)
+_ANTHROPIC_PATH: Final = "/v1/messages"
 _OPENAI_TYPES: Final = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -57,6 +63,11 @@ _OPENAI_TYPES: Final = {
     404: "invalid_request_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
+}
+_ANTHROPIC_TYPES: Final = _OPENAI_TYPES | {
+    404: "not_found_error",
+    413: "request_too_large",
+    503: "overloaded_error",
 }
 
 
@@ -68,10 +79,13 @@ def request_id_of(request: Request) -> str:
 def problem_response(
     problem: Problem, headers: dict[str, str] | None = None, *, path: str = ""
 ) -> Response:
-    """Make a response of a problem; on OpenAI's paths its clients can read it too."""
+    """Make a response of a problem; on OpenAI's and Anthropic's paths clients can read it too."""
     more, extra = dict(headers or {}), dict[str, Any]()
-    if path.startswith(_OPENAI_PATHS):
+    if path.startswith(_ANTHROPIC_PATH):
+        extra = {"type": "error", "error": anthropic_error(problem)}
+    elif path.startswith(("/v1/",) if problem.code == "no_such_path" else _OPENAI_PATHS):
         extra = {"error": openai_error(problem)}
+    if extra:
         problem = problem.model_copy(update={"status": _openai_status(problem)})
     if problem.status == 401:
         more["WWW-Authenticate"] = "Bearer"
@@ -98,6 +112,12 @@ def openai_error(problem: Problem) -> dict[str, Any]:
         "param": field.pointer.lstrip("/") if field is not None else None,
         "code": problem.code,
     }
+
+
+def anthropic_error(problem: Problem) -> dict[str, Any]:
+    """Return a problem as Anthropic's clients know errors."""
+    kind = _ANTHROPIC_TYPES.get(_openai_status(problem), "api_error")
+    return {"type": kind, "message": openai_error(problem)["message"]}
 
 
 def _openai_status(problem: Problem) -> int:
@@ -152,9 +172,10 @@ def _field_fault(error: dict[str, Any]) -> FieldFault:
             pointer = f"{'.'.join(path)}:"
         case _:
             pointer = f"?{'.'.join(path)}"
-    return FieldFault(
-        pointer=pointer[:500], code=str(error["type"]), message=str(error["msg"])[:500]
-    )
+    message = str(error["msg"])[:500]
+    if (pointer, error["type"]) == ("/user_id", "extra_forbidden"):
+        message = "give the user in the query: ?user_id=ID"
+    return FieldFault(pointer=pointer[:500], code=str(error["type"]), message=message)
 
 
 async def _http_error(request: Request, exc: Exception) -> Response:
@@ -162,9 +183,10 @@ async def _http_error(request: Request, exc: Exception) -> Response:
     code = _BY_STATUS.get(
         exc.status_code, "malformed" if exc.status_code < 500 else "internal_error"
     )
+    nowhere = exc.status_code == 404 and exc.detail == "Not Found"
     problem = plain_problem(
         code,
-        str(exc.detail),
+        "there is nothing at this path; /docs describes the API" if nowhere else str(exc.detail),
         request_id=request_id_of(request),
         status=exc.status_code,
         retryable=code == "overloaded",
@@ -241,7 +263,8 @@ class Gate:
         began = time.perf_counter()
         request_trace = request_span(scope["headers"])
         PLACE.set(scope)
-        request_id = _given_id(scope) or self._ids + b"%08x" % (next(self._count) & 0xFFFFFFFF)
+        given, own = dict(scope["headers"]).get(b"x-request-id", b""), next(self._count)
+        request_id = given if _REQUEST_ID.fullmatch(given) else self._ids + b"%08x" % own
         scope["memagent.request_id"] = request_id.decode()
         status = 0
 
@@ -258,7 +281,8 @@ class Gate:
             problem = self._refusal(scope) or place.admit()
             if problem is not None:
                 problem = problem.model_copy(update={"request_id": request_id.decode()})
-                await problem_response(problem, _CLOSE)(scope, receive, answer)
+                response = problem_response(problem, _CLOSE, path=scope["path"])
+                await response(scope, receive, answer)
             else:
                 await self._wait(scope)
                 await self._app(scope, self._limited(scope, receive, place), answer)
@@ -271,10 +295,13 @@ class Gate:
         finally:
             place.leave()
             seconds = time.perf_counter() - began
-            route = _route_of(scope)
+            # a template, never a path as called; routers nested in others have the outer's
+            route = getattr(scope.get("route"), "path", "unmatched")
             metrics.observe(scope["method"], route, status or 499, seconds)
             if access_log.isEnabledFor(logging.INFO):
-                _tell(scope, request_id.decode(), route, status or 499, seconds)
+                line = {"route": route, "status": status or 499, "ms": round(1_000 * seconds, 1)}
+                method = scope["method"] if scope["method"] in METHODS else "OTHER"
+                tell(access_log, None, scope, {"method": method, **line, **spent_in(scope)})
             if request_trace is not NO_SPAN:
                 end_request(
                     request_trace,
@@ -391,12 +418,12 @@ def _has_body(scope: Scope) -> bool:
     )
 
 
+# Largest body of a request that names no caller, such as the form to sign in.
 _UNKNOWN_BYTES: Final = 64 * 1024
-"""Largest body of a request that names no caller, such as the form to sign in."""
+# Paths that are answered however many requests are at work.
 _ALWAYS: Final = frozenset({"/healthz", "/readyz"})
-"""Paths that are answered however many requests are at work."""
+# Paths that only a known caller may use; the dashboard signs its visitors in itself.
 _FOR_CALLERS: Final = ("/v1/", "/mcp", "/metrics")
-"""Paths that only a known caller may use; the dashboard signs its visitors in itself."""
 _CLOSE: Final = {"Connection": "close"}
 _WHY: Final = {
     "overloaded": "the service is at work on as many requests as it may be; come back in a second",
@@ -404,45 +431,7 @@ _WHY: Final = {
 }
 
 
-def _given_id(scope: Scope) -> bytes | None:
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-            return value
-    return None
-
-
 def _secured(headers: Any, request_id: bytes) -> list[tuple[bytes, bytes]]:
     names = {name for name, _ in headers}
     defaults = [default for default in _DEFAULTS if default[0] not in names]
     return [*headers, *_HEADERS, (b"x-request-id", request_id), *defaults]
-
-
-def _route_of(scope: Scope) -> str:
-    """Return the template of the route that answered, for log and metrics.
-
-    Routers nested in others are named by the outer one's prefix.
-    """
-    route = scope.get("route")
-    path = getattr(route, "path", None)
-    return path if isinstance(path, str) else "unmatched"
-
-
-def _tell(scope: Scope, request_id: str, route: str, status: int, seconds: float) -> None:
-    """Log a request as one line of JSON."""
-    line = {
-        "at": _second(int(time.time())),
-        "request_id": request_id,
-        "method": scope["method"] if scope["method"] in METHODS else "OTHER",
-        "route": route,
-        "status": status,
-        "ms": round(1_000 * seconds, 1),
-    }
-    trace = trace_id()
-    if trace is not None:
-        line["trace_id"] = trace
-    access_log.info("%s", json.dumps({**line, **spent_in(scope)}))
-
-
-@lru_cache(maxsize=4)
-def _second(since_1970: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since_1970))

@@ -21,28 +21,35 @@ from typing import Final
 
 from memagent.async_agent import AsyncAgent
 from memagent.build import NoModel, Store, build_design, build_model
-from memagent.core.errors import MemAgentError
+from memagent.core.errors import MemAgentError, ModelError
 from memagent.core.records import Scope
 from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.postgres import PostgresBackend
 from memagent.journal.sqlite import SqlJournal
+from memagent.llm.wrappers import models_of
 from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel
 from memagent.service.banks import Banks
 from memagent.service.connections import collect_when_idle
 from memagent.service.data.database import ServiceDatabase
 from memagent.service.data.exports import Cursors, SnapshotTable
-from memagent.service.data.idempotency import IdempotentJournal, IdempotentRequests
+from memagent.service.data.idempotency import (
+    IdempotentJournal,
+    IdempotentRequests,
+    ResponseCache,
+    SharedResponseCache,
+)
 from memagent.service.data.jobs import JobRunner, Jobs, JobWork
 from memagent.service.data.keys import KeyRing
 from memagent.service.data.leases import JobTable, Leases, LeaseTable
-from memagent.service.data.response_cache import ResponseCache, SharedResponseCache
 from memagent.service.metrics import MeteredModel, Metrics
+from memagent.service.programs import table_of
 
 _log = logging.getLogger(__name__)
 _HOUSEKEEPING_S: Final = 3_600.0
 _TIDYING_S: Final = 60.0
 _MOST_METERS: Final = 10_000
+_LISTED_S: Final = 300.0
 
 
 def service_database_path(store: Path) -> Path:
@@ -82,6 +89,8 @@ class Service:
             self.model = MeteredModel(self.model, self.metrics.models)
         self.database = ServiceDatabase(service_place(store))
         self.keys = KeyRing(self.database)
+        self.programs = table_of(self.settings.programs)
+        self._listed: tuple[float, tuple[str, ...] | None] = (float("-inf"), None)
         self.cursors = Cursors(self.database.secret())
         self.snapshots = SnapshotTable(self.database)
         self.leases = Leases(LeaseTable(self.database), worker or secrets.token_hex(8))
@@ -90,7 +99,19 @@ class Service:
         )
         self.requests = IdempotentRequests(self.journal, self.responses, self.leases, self.metrics)
         self.banks = Banks(self._agent, most=self.settings.max_banks, metrics=self.metrics)
-        self.jobs = self._jobs()
+        table = JobTable(self.database, self.leases.table)
+        work = JobWork(
+            table,
+            self.leases,
+            self.banks,
+            self.journal,
+            self.responses,
+            side_by_side=self.settings.ingest_jobs,
+        )
+        attempts = self.settings.job_attempts
+        runner = JobRunner(work, table, self.leases, self.metrics, attempts=attempts)
+        most = self.settings.max_jobs
+        self.jobs = Jobs(table, work, runner, self.leases, self.banks, most=most)
         self.ready = False
         self.stopping = False
         self._meters: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -99,24 +120,24 @@ class Service:
     def _agent(self, scope: Scope) -> AsyncAgent:
         return self.store.agent(scope, model=self.model or NoModel(), design=self.design)
 
-    def _jobs(self) -> Jobs:
-        table, side_by_side = JobTable(self.database, self.leases.table), self.settings.ingest_jobs
-        work = JobWork(
-            table,
-            self.leases,
-            self.banks,
-            self.journal,
-            self.responses,
-            side_by_side=side_by_side,
-        )
-        attempts = self.settings.job_attempts
-        runner = JobRunner(work, table, self.leases, self.metrics, attempts=attempts)
-        return Jobs(table, work, runner, self.leases, self.banks, most=self.settings.max_jobs)
-
     @property
     def has_model(self) -> bool:
         """Whether a language model is configured."""
         return self.model is not None
+
+    async def provider_models(self) -> tuple[str, ...] | None:
+        """Return the names that a request may ask the provider for, () where it names none.
+
+        None where there is no model, or one that has no others beside it.
+        """
+        asked_at, listed = self._listed
+        if self.model is not None and time.monotonic() - asked_at > _LISTED_S:
+            try:
+                listed = await models_of(self.model)
+            except ModelError:  # the chat itself says what is wrong
+                listed = ()
+            self._listed = (time.monotonic(), listed)
+        return listed
 
     async def start(self) -> None:
         """Resume the jobs of before, and begin the housekeeping."""

@@ -30,10 +30,10 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead  # pyright: ignore[reportUnknownVariableType]
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Usage
-from memagent.llm.wrappers import name_of, stream_of, takes_options
+from memagent.llm.wrappers import ModelWrapper, name_of, stream_of
 from memagent.protocols import ChatModel
 from memagent.tracing import trace_id
 
@@ -87,19 +87,12 @@ class ModelFigures:
         return model
 
 
-class MeteredModel:
+class MeteredModel(ModelWrapper):
     """A model whose calls are counted and told in the log; the answers are the model's own."""
 
     def __init__(self, model: ChatModel, figures: ModelFigures) -> None:
-        self._model, self._figures = model, figures
-
-    def name_for(self, request: ModelRequest) -> str:
-        """Name of the model that would answer."""
-        return name_of(self._model, request)
-
-    def takes_options(self, request: ModelRequest) -> bool:
-        """Return whether the model heeds the options of a request."""
-        return takes_options(self._model, request)
+        super().__init__(model)
+        self._figures = figures
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer as the model does."""
@@ -189,16 +182,20 @@ def job_line(job_id: str, kind: str, attempt: int) -> Generator[dict[str, Any]]:
 
 
 def tell(
-    log: logging.Logger, event: str, place: MutableMapping[str, Any] | None, line: dict[str, Any]
+    log: logging.Logger,
+    event: str | None,
+    place: MutableMapping[str, Any] | None,
+    line: dict[str, Any],
 ) -> None:
     """Log one line of JSON, with the ids of the request and the trace."""
     ids = {
+        "event": event,
         "request_id": place.get("memagent.request_id") if place is not None else None,
         "trace_id": trace_id(),
     }
     known = {name: value for name, value in ids.items() if value is not None}
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    log.info("%s", json.dumps({"at": at, "event": event, **known, **line}))
+    log.info("%s", json.dumps({"at": at, **known, **line}))
 
 
 def _ms(seconds: float) -> float:
@@ -337,8 +334,3 @@ def shared_figures() -> Generator[Path]:
                 del os.environ[_FOLDER]
             else:
                 os.environ[_FOLDER] = before
-
-
-def forget_worker(folder: Path, pid: int) -> None:
-    """Drop the gauges of a worker that ended; what it counted stays in the sums."""
-    mark_process_dead(pid, str(folder))

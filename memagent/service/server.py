@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead  # pyright: ignore[reportUnknownVariableType]
 from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess
@@ -42,13 +43,13 @@ from memagent.service.data.database import ServiceDatabase
 from memagent.service.data.keys import KeyRing
 from memagent.service.data.leases import LeaseTable
 from memagent.service.hosting import Service
-from memagent.service.metrics import forget_worker, shared_figures
+from memagent.service.metrics import shared_figures
 
 _log = logging.getLogger(__name__)
 _BEYOND_DRAIN_S: Final = 10.0
 _PAUSE_S: Final = 5.0
+# What a worker is in until it ends.
 _ENTERED: Final = ExitStack()
-"""What a worker is in until it ends."""
 
 
 def check_bind(host: str, keys: KeyRing) -> None:
@@ -107,7 +108,7 @@ class Server(uvicorn.Server):
 
 
 def serve_here(service: Service, *, host: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve in this process until SIGINT or SIGTERM. Raises as `serving.serve` does."""
+    """Serve in this process until SIGINT or SIGTERM. Raises as `service.serve` does."""
     check_bind(host, service.keys)
     local = not service.keys.ever
     log_to_stderr()
@@ -183,7 +184,7 @@ class Plan:
 def serve_by_workers(plan: Plan, *, host: str, port: int, say: Callable[[str], None]) -> None:
     """Serve by several processes until SIGINT or SIGTERM, then have them drain.
 
-    Raises as `serving.serve` does.
+    Raises as `service.serve` does.
     """
     log_to_stderr()
     with closing(ServiceDatabase(plan.url)) as database, shared_figures() as figures:
@@ -239,7 +240,8 @@ class Supervisor(Multiprocess):
         workers = {process.pid for process in self.processes}
         for pid in self._known - workers:
             _log.warning("worker %s ended; another one starts", pid)
-            forget_worker(self._figures, pid or 0)
+            # its gauges go; what it counted stays in the sums
+            mark_process_dead(pid or 0, str(self._figures))
             threading.Thread(target=self._release_leases, args=(pid,), daemon=True).start()
         if self._serves:
             pass

@@ -179,8 +179,13 @@ def _with_node(graph: GraphState, node: Event) -> GraphState:
     nodes = graph.nodes.insert(node.id, NodeData(event=node))
     if old is not None:
         return replace(graph, nodes=nodes, root=root)
-    succ, pred = (side.insert(node.id, _NO_NEIGHBOURS) for side in (graph.succ, graph.pred))
-    return GraphState(nodes, succ, pred, graph.edge_count, root)
+    return GraphState(
+        nodes,
+        graph.succ.insert(node.id, _NO_NEIGHBOURS),
+        graph.pred.insert(node.id, _NO_NEIGHBOURS),
+        graph.edge_count,
+        root,
+    )
 
 
 def _with_edge(graph: GraphState, edge: EventEdge) -> GraphState:
@@ -189,15 +194,16 @@ def _with_edge(graph: GraphState, edge: EventEdge) -> GraphState:
             raise StoreError(
                 f"edge {edge.source} -{edge.key}-> {edge.target} has no node {end!r} in the graph"
             )
-    old = graph.edge(edge.source, edge.target, edge.key)
+    key = edge.key
+    old = graph.edge(edge.source, edge.target, key)
     if old == edge:
         return graph
     root = graph.root if old is None else sub_hash(graph.root, edge_hash(old))
-    data = EdgeData(edge=edge, relation=edge.key.partition(":")[0], weight=edge.confidence)
+    data = EdgeData(edge=edge, relation=key.partition(":")[0], weight=edge.confidence)
     return GraphState(
         graph.nodes,
-        _put(graph.succ, edge.source, edge.target, edge.key, data),
-        _put(graph.pred, edge.target, edge.source, edge.key, data),
+        _put(graph.succ, edge.source, edge.target, key, data),
+        _put(graph.pred, edge.target, edge.source, key, data),
         graph.edge_count + (old is None),
         add_hash(root, edge_hash(edge)),
     )
@@ -328,7 +334,7 @@ def item_node(item: MemoryItem, *, node_id: str | None = None, closed: bool = Fa
         id=node_id or item.id,
         kind=NodeKind.ITEM,
         summary=item.text[:240],
-        people=tuple(dict.fromkeys(name for name in (item.subject, item.speaker) if name)),
+        people=tuple(dict.fromkeys(filter(None, (item.subject, item.speaker)))),
         source_turn_ids=item.source_turn_ids,
         valid=item.valid,
         said_at=item.said_at,

@@ -25,10 +25,10 @@ exclude each other is for `pair`, which has the last word where it has one.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Final, Protocol
+from functools import cached_property
+from typing import Final
 
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem, TimeSpan
@@ -61,6 +61,8 @@ _GLUE = (
     "current name named call called one two day today yesterday tomorrow"
     " ein eine einen einem einer namens heißt una uno llamado llamada"
 )
+GLUE: Final = frozenset(tokenize(_GLUE))
+"""The terms that say little by themselves."""
 _OVER = re.compile(r"\b(?:is|are|was) over\b|\bended\b|\bno more\b", re.IGNORECASE)
 _KEEP = r"\b(?:keep|leave|behalten|lassen|conserv\w+|guard\w+|dej\w+)\b"
 _CHOICE = re.compile(
@@ -68,33 +70,31 @@ _CHOICE = re.compile(
 )
 _SENTENCE = re.compile(r"(?<=[.!?;\n])\s+")
 _CAPITAL = re.compile(r"(?<=\S\s)[^\W\d_]*[A-Z]\w*")
-_TOPICS = (
-    "live lives lived move moved moving reside home address city apartment flat house rent",
-    "work works job employer employed company office hired career position",
-    "phone mobile number telephone cell",
-    "mail email e-mail address",
-    "like likes love loves prefer enjoy favourite favorite hate hates",
-    "drive drives car vehicle",
-    "eat eats food diet vegetarian vegan meat",
-    "meeting appointment call date schedule",
-    "bank account iban",
-)
+_TOPICS: Final = [
+    frozenset(tokenize(line))
+    for line in (
+        "live lives lived move moved moving reside home address city apartment flat house rent "
+        "wohne wohnt wohnen lebe ziehe zieht umgezogen wohnung adresse vivo vive mudo mudé piso\n"
+        "work works job employer employed company office hired career position "
+        "arbeite arbeitet beruf stelle firma trabajo trabaja empleo empresa\n"
+        "phone mobile number telephone cell\n"
+        "mail email e-mail address\n"
+        "like likes love loves prefer enjoy favourite favorite hate hates\n"
+        "drive drives car vehicle\n"
+        "eat eats food diet vegetarian vegan meat\n"
+        "meeting appointment call date schedule\n"
+        "bank account iban\n"
+    ).splitlines()
+]
+_TOPICS_OF: Final = {
+    term: frozenset(place for place, own in enumerate(_TOPICS) if term in own)
+    for term in frozenset[str]().union(*_TOPICS)
+}
 
 
-@lru_cache(maxsize=1)
-def glue() -> frozenset[str]:
-    """Return the terms that say little by themselves."""
-    return frozenset(tokenize(_GLUE))
-
-
-@lru_cache(maxsize=1)
-def _topics() -> dict[str, frozenset[int]]:
-    """Return each topic word's topics, by their place."""
-    topics: dict[str, set[int]] = {}
-    for place, words in enumerate(_TOPICS):
-        for term in tokenize(words):
-            topics.setdefault(term, set()).add(place)
-    return {term: frozenset(places) for term, places in topics.items()}
+def topics_of(term: str) -> frozenset[int]:
+    """Return the topics of an index term, such as where one lives."""
+    return _TOPICS_OF.get(term, frozenset())
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def backs_addition(
     words: Words, text: str, *, suspect: Collection[str], valid: TimeSpan | None = None
 ) -> bool:
     """Tell whether the cited words say an added text; `suspect` are terms of suspect texts."""
-    weighty = words.content(text) - words.dates(valid) - glue()
+    weighty = words.content(text) - words.dates(valid) - GLUE
     missing = weighty - words.terms
     names = {term for match in _CAPITAL.finditer(text) for term in tokenize(match[0])}
     if any(_DIGITS.search(term) or term in names or term in suspect for term in missing):
@@ -179,7 +179,7 @@ def backs_change(words: Words, *, old: str, new: str, valid: TimeSpan | None = N
     spoken = words.terms | frozenset(tokenize("\n".join(words.asked)))
     if not speaks_of(spoken, known) or (valid is not None and not words.name_time(valid)):
         return False
-    added = words.content(new) - known - glue()
+    added = words.content(new) - known - GLUE
     if not added - words.dates(valid) <= words.terms:
         return False
     if new == old or (added and _denies(old) == _denies(new)):
@@ -194,7 +194,7 @@ def backs_deletion(words: Words, text: str) -> bool:
     """
     content = words.content(text)
     sentences = [(KEEPING.sub(" ", said), spoken) for said, spoken in words.sentences]
-    named = frozenset(term for term in content - glue() if not _DIGITS.search(term)) or content
+    named = frozenset(term for term in content - GLUE if not _DIGITS.search(term)) or content
     return any(
         (len(named & spoken) >= RETRACTED_SHARE * len(named) and RETRACTION.search(sentence))
         or (content <= spoken and NEGATION.search(sentence))
@@ -208,7 +208,7 @@ def takes_back(words: Words, text: str) -> bool:
 
     Less than `backs_deletion`: enough where nobody but the speaker and an assistant is read.
     """
-    content = words.content(text) - glue()
+    content = words.content(text) - GLUE
     content = (content - _SMALL) or content
     return any(
         content & spoken and any(mark.search(said) for mark in (RETRACTION, NEGATION, _OVER))
@@ -243,7 +243,7 @@ def confirmed(said: str, reply: str) -> str:
         return ""
     if not questions:
         return said
-    terms = frozenset(tokenize(reply)) - glue() - CONSENT - COURTESY
+    terms = frozenset(tokenize(reply)) - GLUE - CONSENT - COURTESY
     meant = [part for part in questions if terms & frozenset(tokenize(part))] or questions[-1:]
     if any(map(_CHOICE.search, meant)) and RETRACTION.search(reply) is None:
         return ""
@@ -270,7 +270,7 @@ def steers(texts: Sequence[str], *, old: str, new: str, known: frozenset[str]) -
     return (
         speaks_of(terms, before)
         or any(map(RETRACTION.search, texts))
-        or bool((frozenset(tokenize(new)) - before - glue() - known) & terms)
+        or bool((frozenset(tokenize(new)) - before - GLUE - known) & terms)
     )
 
 
@@ -280,9 +280,8 @@ def _denies(text: str) -> bool:
 
 def speaks_of(spoken: frozenset[str], terms: Iterable[str]) -> bool:
     """Tell whether some of the terms, or words of their topics, were spoken."""
-    topics = _topics()
-    spoken_topics = frozenset[int]().union(*(topics.get(term, ()) for term in spoken))
-    return any(term in spoken or topics.get(term, frozenset()) & spoken_topics for term in terms)
+    spoken_topics = frozenset[int]().union(*map(topics_of, spoken))
+    return any(term in spoken or topics_of(term) & spoken_topics for term in terms)
 
 
 ENDED_BACKED: Final = 0.6
@@ -306,7 +305,9 @@ ADDS: Final = re.compile(
 )
 _NAME = re.compile(r"(?<![^\W\d_])[^\W\d_]*[A-Z]\w*(?:['’]\w+)?")
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
+_COUNTED: Final = frozenset(term for word in COUNTS for term in tokenize(word))
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+# The words of a question that names nothing: "would you like that?".
 _POINTING: Final = (
     CONSENT
     | COURTESY
@@ -315,12 +316,11 @@ _POINTING: Final = (
         " wenn recht ob liste aus te parece lo la puedo debo quieres lista".split()
     )
 )
-"""The words of a question that names nothing: "would you like that?"."""
+# German and Spanish words that say nothing of what a text is about.
 _SMALL: Final = frozenset(
     "ist sind hat haben habe der die das den dem mit von für es está están tiene tengo el la los"
     " las en con por para".split()
 )
-"""German and Spanish words that say nothing of what a text is about."""
 _POINTS = re.compile(
     r"\W*(?:should|shall|is|soll|sollte|ist|heißt|debería|debe) (?:that|it|this|das|es|eso)\b", re.I
 )
@@ -330,12 +330,10 @@ _LIKES = frozenset(
 _HATES = frozenset(tokenize("hate hates dislike dislikes detest avoid avoids allergic"))
 
 
-class PairHead(Protocol):
-    """Judges whether a new statement takes the place of an old one."""
-
-    def __call__(self, old: MemoryItem, new: str, fact: Fact | None, /) -> bool | None:
-        """Return True to back the change, False to refuse it, None to say nothing."""
-        ...
+PairHead = Callable[[MemoryItem, str, Fact | None], bool | None]
+"""Judges whether a new statement takes the place of an old one: (old, new, the fact), True to
+back the change, False to refuse it, None to say nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,11 +398,9 @@ class Guard:
 
     def _of_change(self, op: Update | Delete, item: MemoryItem, told: Grounds, ended: int) -> str:
         linked = item.id in self.linked
-        reason = _unfit(item, told, linked=linked)
-        if not reason and isinstance(op, Update):
-            reason = _bad_text(op, item, told)
-        elif not reason:
-            reason = _bad_end(item, told)
+        reason = _unfit(item, told, linked=linked) or (
+            _bad_text(op, item, told) if isinstance(op, Update) else _bad_end(item, told)
+        )
         if reason:
             return reason
         new = op.text if isinstance(op, Update) else told.stated
@@ -412,52 +408,61 @@ class Guard:
         # A text that keeps every word of the old one takes nothing away.
         sure = linked or frozenset(tokenize(item.text)) <= frozenset(tokenize(new))
         backed = self.pair(item, new, fact) if self.pair is not None and not sure else None
-        if backed is False:
-            return f"nothing says that it takes the place of {item.id}"
-        if ended and not backed and _share(item, told) < ENDED_BACKED:
-            return f"the fact has changed another memory, and does not name what {item.id} says"
-        return ""
+        unnamed = f"the fact has changed another memory, and does not name what {item.id} says"
+        return _first(
+            {
+                f"nothing says that it takes the place of {item.id}": backed is False,
+                unnamed: ended and not backed and _share(item, told) < ENDED_BACKED,
+            }
+        )
 
 
 def ungrounded(
     text: str, told: Grounds, *, old: MemoryItem | None = None, valid: TimeSpan | None = None
 ) -> str:
     """Return which word of a new text stands neither in the old one nor in what was told."""
-    known = "\n".join((old.text if old else "", told.text, *told.speakers, *_people(old, told)))
+    records: Sequence[Fact | MemoryItem] = (*told.facts, *((old,) if old else ()))
+    people = [name for record in records for name in (record.subject, record.speaker) if name]
+    known = "\n".join((old.text if old else "", told.text, *told.speakers, *people))
     terms = frozenset(tokenize(known, keep_stop_words=True)) | _dates(told, old, valid)
     numbers = _numbers(known) | {int(term) for term in _dates(told, old, valid) if term.isdigit()}
     if strange := sorted(_numbers(text) - numbers):
         return f"nobody told the number {strange[0]}"
     names = {term for match in _NAME.finditer(text) for term in tokenize(match[0])}
     for term in dict.fromkeys(tokenize(text)):
-        free = term in glue() and term not in names and term not in _LIKES
-        if term not in terms and not free and not term[:1].isdigit() and term not in _counted():
+        free = term in GLUE and term not in names and term not in _LIKES
+        if term not in terms and not free and not term[:1].isdigit() and term not in _COUNTED:
             kind = "name" if term in names else "word"
             return f"nobody told the {kind} {term!r}"
-    if _guard_denies(text) and not _guard_denies(known):
+    if NEGATION.search(text) and not NEGATION.search(known):
         return "nobody denied it"
     return ""
+
+
+def _first(reasons: Mapping[str, object]) -> str:
+    """Return the first reason that holds; "" where none does."""
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _unfit(item: MemoryItem, told: Grounds, *, linked: bool) -> str:
     """Return why what was told can change nothing: another subject, a joke, a question."""
     for fact in told.facts:
         subject, owner = fact.subject or fact.speaker, item.subject or item.speaker
-        if not subject or not owner or _same(subject, owner):
+        if not subject or not owner or set(folded(subject).split()) & set(folded(owner).split()):
             continue
         if not _named_in(subject, item.text) and not _named_in(owner, fact.text):
             return f"it is about {subject}, the memory about {owner}"
-    basis = told.basis
-    if _UNSURE.search(basis):
-        return "what was told is not certain"
-    if told.nearest.rstrip().endswith("?"):
-        return "it was only asked"
-    if _PLANS.search(told.stated) and not _PLANS.search(item.text):
-        return "what was told is a plan"
     spoken = frozenset(_content(told.text, told))
-    if not linked and not speaks_of(spoken, _content(item.text, told)):
-        return f"what was told does not speak of what {item.id} says"
-    return ""
+    plan = _PLANS.search(told.stated) and not _PLANS.search(item.text)
+    apart = not linked and not speaks_of(spoken, _content(item.text, told))
+    return _first(
+        {
+            "what was told is not certain": _UNSURE.search(told.basis),
+            "it was only asked": told.nearest.rstrip().endswith("?"),
+            "what was told is a plan": plan,
+            f"what was told does not speak of what {item.id} says": apart,
+        }
+    )
 
 
 def _bad_text(op: Update, item: MemoryItem, told: Grounds) -> str:
@@ -465,52 +470,62 @@ def _bad_text(op: Update, item: MemoryItem, told: Grounds) -> str:
         return reason
     old, new, fact = (_content(text, told) for text in (item.text, op.text, told.stated))
     fresh = new & (fact - old) or _numbers(op.text) - _numbers(item.text)
-    if fact - old and not fresh and not (_guard_denies(told.stated) and _guard_denies(op.text)):
-        return "the new text says nothing of the fact"
-    if _guard_denies(told.basis) and not _guard_denies(op.text) and not (new - old):
-        return "the new text leaves out the denial"
-    if not speaks_of(new, old):
-        return f"the new text does not speak of what {item.id} says"
-    if new & _LIKES and not (old | fact | _content(told.text, told)) & _LIKES:
-        return "nobody told a liking"
-    lost = _values(item.text) - _values(op.text)
-    if lost and not _values(told.stated) - _values(item.text) and not _guard_denies(told.text):
-        return f"the new text drops {sorted(lost)[0]!r}, and nothing stands against it"
-    return ""
+    denied, denies = NEGATION.search(told.stated), NEGATION.search(op.text)
+    lost = sorted(_values(item.text) - _values(op.text))
+    against = _values(told.stated) - _values(item.text) or NEGATION.search(told.text)
+    likes = (old | fact | _content(told.text, told)) & _LIKES
+    return _first(
+        {
+            "the new text says nothing of the fact": fact - old
+            and not fresh
+            and not (denied and denies),
+            "the new text leaves out the denial": NEGATION.search(told.basis)
+            and not denies
+            and not new - old,
+            f"the new text does not speak of what {item.id} says": not speaks_of(new, old),
+            "nobody told a liking": new & _LIKES and not likes,
+            f"the new text drops {''.join(lost[:1])!r}, and nothing stands against it": lost
+            and not against,
+        }
+    )
 
 
 def _bad_end(item: MemoryItem, told: Grounds) -> str:
-    ends = _guard_denies(told.text) or _ENDS.search(told.text) is not None
+    if NEGATION.search(told.text) or _ENDS.search(told.text):
+        return ""
     fact, old = _content(told.stated, told), _content(item.text, told)
-    if not ends and (fact <= old or not speaks_of(fact, old)):
-        return f"what was told does not stand against what {item.id} says"
-    if not ends and ADDS.search(told.basis):
-        return "what was told comes beside it"
-    if not ends and not (_values(told.stated) - _values(item.text)) and not _opposed(fact, old):
-        return f"what was told names nothing in the place of what {item.id} says"
-    return ""
+    instead = _values(told.stated) - _values(item.text) or _opposed(fact, old)
+    apart = fact <= old or not speaks_of(fact, old)
+    return _first(
+        {
+            f"what was told does not stand against what {item.id} says": apart,
+            "what was told comes beside it": ADDS.search(told.basis),
+            f"what was told names nothing in the place of what {item.id} says": not instead,
+        }
+    )
 
 
 def _not_known(item: MemoryItem, told: Grounds) -> str:
     """Return why a memory does not say a fact already."""
-    for fact in told.facts:
+
+    def reason(fact: Fact) -> str:
         new, old = _content(fact.text, told), _content(item.text, told)
-        if _numbers(fact.text) - _numbers(item.text) or (new and not speaks_of(new, old)):
-            return f"{item.id} does not say it"
-        if _guard_denies(fact.text) != _guard_denies(item.text) or _opposed(new, old):
-            return f"{item.id} says the opposite"
-        names = _values(fact.text) - _values(item.text) - _people_terms(told)
-        if any(not term[:1].isdigit() for term in names):
-            return f"{item.id} does not name {sorted(names)[0]!r}"
-    return ""
+        more = _numbers(fact.text) - _numbers(item.text)
+        other = bool(NEGATION.search(fact.text)) != bool(NEGATION.search(item.text))
+        named = _values(fact.text) - _values(item.text) - _people_terms(told)
+        names = sorted(term for term in named if not term[:1].isdigit())
+        return _first(
+            {
+                f"{item.id} does not say it": more or (new and not speaks_of(new, old)),
+                f"{item.id} says the opposite": other or _opposed(new, old),
+                f"{item.id} does not name {''.join(names[:1])!r}": names,
+            }
+        )
+
+    return next((why for fact in told.facts if (why := reason(fact))), "")
 
 
 # -- words -----------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def _counted() -> frozenset[str]:
-    return frozenset(term for word in COUNTS for term in tokenize(word))
 
 
 def _numbers(text: str) -> set[int]:
@@ -526,21 +541,12 @@ def _numbers(text: str) -> set[int]:
 _ARTICLES: Final = frozenset(("one", "ein", "un"))
 
 
-def _guard_denies(text: str) -> bool:
-    return NEGATION.search(text) is not None
-
-
 def _content(text: str, told: Grounds) -> frozenset[str]:
     return frozenset(tokenize(text)) - _people_terms(told)
 
 
 def _people_terms(told: Grounds) -> frozenset[str]:
     return frozenset(term for name in (*told.speakers, "user") for term in tokenize(name))
-
-
-def _people(old: MemoryItem | None, told: Grounds) -> Iterable[str]:
-    records: Sequence[Fact | MemoryItem] = (*told.facts, *((old,) if old else ()))
-    return [name for record in records for name in (record.subject, record.speaker) if name]
 
 
 def _values(text: str) -> frozenset[str]:
@@ -556,10 +562,6 @@ def _opposed(first: frozenset[str], second: frozenset[str]) -> bool:
 def _share(item: MemoryItem, told: Grounds) -> float:
     own = _content(item.text, told)
     return len(own & _content(told.text, told)) / len(own) if own else 0.0
-
-
-def _same(first: str, second: str) -> bool:
-    return bool(set(folded(first).split()) & set(folded(second).split()))
 
 
 def _named_in(name: str, text: str) -> bool:

@@ -43,7 +43,7 @@ from memagent.core.records import (
 )
 from memagent.core.snapshot import AppliedOp, Commit, GraphDelta, ItemChange
 from memagent.state.adjacency import event_version, item_node, version_node_id
-from memagent.state.fold import NO_MARKS, BankState, Mark, folded, mark_of, timeline_key
+from memagent.state.fold import NO_MARKS, BankState, Mark, folded, place_in_time
 from memagent.state.orders import SortedSet
 
 K1 = 1.2
@@ -51,8 +51,8 @@ K1 = 1.2
 B = 0.75
 """Length normalisation."""
 
+# Longest line whose terms are remembered.
 _REMEMBERED_CHARS = 1_000
-"""Longest line whose terms are remembered."""
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?", re.UNICODE)
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -85,18 +85,11 @@ def tokenize(text: str, *, keep_stop_words: bool = False) -> list[str]:
     It goes line by line and remembers the lines seen lately: the turns that an item is
     indexed with come again with every item near them.
     """
-    return [
-        term
-        for line in text.split("\n")
-        for term in (_known_terms if len(line) <= _REMEMBERED_CHARS else _terms_of)(
-            line, keep_stop_words
-        )
-    ]
-
-
-@lru_cache(maxsize=8_192)
-def _known_terms(text: str, keep_stop_words: bool) -> tuple[str, ...]:
-    return _terms_of(text, keep_stop_words)
+    terms: list[str] = []
+    for line in text.split("\n"):
+        read = _known_terms if len(line) <= _REMEMBERED_CHARS else _terms_of
+        terms += read(line, keep_stop_words)
+    return terms
 
 
 def _terms_of(text: str, keep_stop_words: bool) -> tuple[str, ...]:
@@ -114,6 +107,9 @@ def _terms_of(text: str, keep_stop_words: bool) -> tuple[str, ...]:
         if keep_stop_words or word not in _STOP:
             terms.append(_stem(word))
     return tuple(terms)
+
+
+_known_terms = lru_cache(maxsize=8_192)(_terms_of)
 
 
 def query_terms(text: str) -> list[str]:
@@ -154,14 +150,26 @@ def entity_id(name: str) -> str:
     return content_id("ent", folded(name))
 
 
-def plan_commit(state: BankState, batch: OpBatch, *, source: SourceRef, commit_id: str) -> Commit:
+def plan_commit(state: BankState, batch: OpBatch, *, source: SourceRef) -> Commit:
     """Plan the commit that carries out a batch on this state.
 
     Never raises for what ops say; unfit ops come back rejected.
     """
+    commit_id = f"c{state.seq + 1}"
     draft = _Draft(state=state, source=source, rejected=list(batch.rejected))
     for index, op in enumerate(batch.accepted):
-        refusal = _carry_out(draft, op, f"{commit_id}.{index}")
+        op_id, refusal = f"{commit_id}.{index}", None
+        match op:
+            case Add():
+                refusal = _add(draft, op, op_id)
+            case Noop():
+                if op.id is not None and op.fact is not None and draft.item(op.id) is not None:
+                    draft.restated.append(op)
+                draft.applied.append(AppliedOp(op_id=op_id, op=op, item_id=op.id))
+            case Update() | Delete():
+                refusal = _change(draft, op, op_id)
+                if refusal is None and isinstance(op, Delete):
+                    draft.deleted.append(op)
         if refusal is not None:
             draft.rejected.append(Rejected(op=op, reason=refusal[0], detail=refusal[1]))
     return Commit(
@@ -187,6 +195,7 @@ class _Draft:
     applied: list[AppliedOp] = field(default_factory=list[AppliedOp])
     changes: list[ItemChange] = field(default_factory=list[ItemChange])
     restated: list[Noop] = field(default_factory=list[Noop])
+    deleted: list[Delete] = field(default_factory=list[Delete])
     events: dict[str, tuple[Event, Event]] = field(default_factory=dict[str, tuple[Event, Event]])
     """Changed events: (before, after)."""
 
@@ -200,12 +209,7 @@ class _Draft:
         return node if node and node.kind is NodeKind.EVENT and not node.closed else None
 
     def said_at(self, turn_ids: Iterable[str]) -> datetime | None:
-        dates: list[datetime | None] = []
-        for turn_id in turn_ids:
-            if (place := self.state.turns.get(turn_id)) is not None:
-                session = self.state.sessions[place[0]]
-                dates.append(session.date_of(session.turns[place[1]]))
-        return max(filter(None, dates), default=None)
+        return max(filter(None, map(self.state.said_at, turn_ids)), default=None)
 
     def put(self, item: MemoryItem, op: MemoryOp) -> None:
         self.items[item.id] = item
@@ -216,19 +220,6 @@ class _Draft:
 
 
 _Refusal = tuple[RejectReason, str]
-
-
-def _carry_out(draft: _Draft, op: MemoryOp, op_id: str) -> _Refusal | None:
-    match op:
-        case Add():
-            return _add(draft, op, op_id)
-        case Noop():
-            if op.id is not None and op.fact is not None and draft.item(op.id) is not None:
-                draft.restated.append(op)
-            draft.applied.append(AppliedOp(op_id=op_id, op=op, item_id=op.id))
-            return None
-        case Update() | Delete():
-            return _change(draft, op, op_id)
 
 
 def _add(draft: _Draft, op: Add, op_id: str) -> _Refusal | None:
@@ -281,22 +272,15 @@ def _change(draft: _Draft, op: Update | Delete, op_id: str) -> _Refusal | None:
         changes |= {"version": version + 1, "source_turn_ids": sources, "op_id": op_id}
         draft.put(record.model_copy(update=changes), op)
     else:
-        changes = _event_changes(draft, record, op, sources) | {"source_turn_ids": sources}
-        draft.events[op.id] = (record, record.model_copy(update=changes))
+        changes = {"closed": True}
+        if isinstance(op, Update):
+            said_at = draft.said_at(sources) or record.said_at
+            valid = op.valid or record.valid
+            changes = {"summary": op.text[:4_000], "valid": valid, "said_at": said_at}
+        after = record.model_copy(update={**changes, "source_turn_ids": sources})
+        draft.events[op.id] = (record, after)
         draft.applied.append(AppliedOp(op_id=op_id, op=op, item_id=op.id))
     return None
-
-
-def _event_changes(
-    draft: _Draft, event: Event, op: Update | Delete, sources: tuple[str, ...]
-) -> dict[str, object]:
-    if isinstance(op, Delete):
-        return {"closed": True}
-    return {
-        "summary": op.text[:4_000],
-        "valid": op.valid or event.valid,
-        "said_at": draft.said_at(sources) or event.said_at,
-    }
 
 
 def _item_changes(draft: _Draft, old: MemoryItem, op: Update | Delete) -> dict[str, object]:
@@ -351,7 +335,8 @@ class _Links:
                 past_id = version_node_id(node_id, event_version(self._state.graph, node_id))
                 past = before.model_copy(update={"id": past_id, "closed": True})
                 self._supersede(node_id, past, after.source_turn_ids)
-        self._supersede_deleted()
+        if draft.deleted:
+            self._supersede_deleted()
         for noop in draft.restated:
             self._restate(noop)
         return GraphDelta(
@@ -382,14 +367,12 @@ class _Links:
 
     def _supersede_deleted(self) -> None:
         """Link an added item to one that the same turn takes out."""
-        applied = self._draft.applied
-        deleted = [(done.op, done.item_id) for done in applied if isinstance(done.op, Delete)]
-        for done in applied:
+        for done in self._draft.applied:
             if isinstance(done.op, Add) and done.item_id is not None:
                 sources = set(done.op.fact.source_turn_ids)
-                for op, gone in deleted:
-                    if gone and (shared := sorted(sources & set(op.source_turn_ids))):
-                        self._link(done.item_id, gone, Relation.SUPERSEDES, shared)
+                for gone in self._draft.deleted:
+                    if shared := sorted(sources.intersection(gone.source_turn_ids)):
+                        self._link(done.item_id, gone.id, Relation.SUPERSEDES, shared)
 
     def _mention(self, item: MemoryItem) -> None:
         mentioned: dict[str, str] = {}
@@ -406,9 +389,10 @@ class _Links:
                 self._link(item.id, node_id, Relation.MENTIONS, item.source_turn_ids)
 
     def _place_in_time(self, item: MemoryItem) -> None:
-        key, mark = timeline_key(item), mark_of(item)
-        if key is None or mark is None:
+        place = place_in_time(item)
+        if place is None:
             return
+        key, mark = place
         marks = self._timeline(key)
         before, after = _neighbours(marks, mark)
         if before is not None:
@@ -419,9 +403,10 @@ class _Links:
 
     def _forget_times(self, old: MemoryItem) -> None:
         """Take an item's old version off its timeline and close the gap it leaves."""
-        key, mark = timeline_key(old), mark_of(old)
-        if key is None or mark is None or not old.active:
+        place = place_in_time(old)
+        if place is None or not old.active:
             return
+        key, mark = place
         marks = self._timelines[key] = self._timeline(key).remove(mark)
         for _, edge, _ in self._state.graph.edges_of(old.id):
             if edge.relation is Relation.BEFORE:
@@ -442,7 +427,7 @@ class _Links:
         self._nodes[node_id] = Event(
             id=node_id,
             summary=fact.text[:240],
-            people=tuple(name for name in (fact.subject, fact.speaker) if name),
+            people=tuple(filter(None, (fact.subject, fact.speaker))),
             source_turn_ids=fact.source_turn_ids,
             valid=fact.valid,
             said_at=self._draft.said_at(fact.source_turn_ids),

@@ -11,16 +11,26 @@ ended leads to a session with the trial's id (`Trial.session`); the fold stores 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
+from typing import Any, Final, Literal, TypeVar
 
 from rpds import HashTrieMap
 
 from memagent.core.errors import SnapshotMismatch
-from memagent.core.records import ItemStats, MemoryItem, Session, Trust, Turn, lowest_trust
+from memagent.core.records import (
+    Event,
+    ItemStats,
+    MemoryItem,
+    NodeKind,
+    Session,
+    Trust,
+    Turn,
+    lowest_trust,
+)
 from memagent.core.snapshot import (
     Commit,
     Entry,
@@ -45,23 +55,7 @@ from memagent.core.snapshot import (
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.adjacency import GraphState, pairs
-from memagent.state.orders import Orders, SortedSet
-
-
-def trials_after(
-    trials: HashTrieMap[str, Trial], root: int, changes: Iterable[tuple[str, Trial | None]]
-) -> tuple[HashTrieMap[str, Trial], int]:
-    """Return the trials and their root after assignments; None takes a trial out."""
-    for trial_id, after in changes:
-        old = trials.get(trial_id)
-        if old is not None:
-            root = sub_hash(root, trial_hash(old))
-        if after is None:
-            trials = trials.discard(trial_id)
-        else:
-            trials = trials.insert(trial_id, after)
-            root = add_hash(root, trial_hash(after))
-    return trials, root
+from memagent.state.orders import SortedSet
 
 
 def untaught(trials: Mapping[str, Trial]) -> Iterator[Trial]:
@@ -75,15 +69,16 @@ def failures(trials: Mapping[str, Trial]) -> list[Trial]:
     return sorted(failed, key=lambda trial: (trial.at.timestamp() if trial.at else 0.0, trial.id))
 
 
+V = TypeVar("V")
 Mark = tuple[float, float, str]
 """(start, end, item id) of a bounded valid span, in epoch seconds."""
 
 
 NO_MARKS: SortedSet[Mark] = SortedSet()
+# The last entries of which a state knows the names that they changed.
 _STEPS = 128
-"""The last entries of which a state knows the names that they changed."""
+# Names in one entry above which a trail begins again, so that none is held twice.
 _MANY_NAMES = 4_096
-"""Names in one entry above which a trail begins again, so that none is held twice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +86,78 @@ class Step:
     """The names that one entry changed, in whichever table; a step equals only itself."""
 
     names: frozenset[str] = frozenset()
+
+
+OrderName = Literal["age", "change", "expiry", "source"]
+"""Of all items, tombstones included, `age` (the oldest said first) and `change` (the last
+changed first); `expiry`, the next to expire first, of those that ever do; and `source`, of
+the items, in any version, and events that rest on a turn.
+"""
+
+
+class Orders:
+    """The orders of one state, as far as somebody asked for them.
+
+    An order is derived from the items when somebody first asks for it; from then on the
+    fold keeps it level, in O(log n) a change. So a memory that nobody lists, a rollout's
+    for one, pays nothing, and neither a digest nor a stored state knows of orders. The
+    surprise: an item stands by the place of its last turn, which may be stored after the
+    item; the orders of such a memory are derived anew then.
+    """
+
+    __slots__ = ("_derived", "_unplaced")
+
+    def __init__(self) -> None:
+        self._derived: dict[str, SortedSet[Any]] = {}
+        self._unplaced: frozenset[str] = frozenset()
+        """Turns that items rest on and that are not stored."""
+
+    @property
+    def derived(self) -> bool:
+        """Whether any of them was derived, since somebody asked for it."""
+        return bool(self._derived)
+
+    def by(self, name: OrderName, state: BankState) -> SortedSet[Any]:
+        """Return the keys of an order of the state; see `OrderName`."""
+        keys = self._derived.get(name)
+        if keys is None:
+            keys_of, ids = _KEYS[name], state.expiring if name == "expiry" else state.items
+            named = chain(ids, state.graph.nodes) if name == "source" else ids
+            keys = SortedSet(key for entry_id in named for key in keys_of(state, entry_id))
+            if len(state.items) or len(state.graph.nodes):  # all share the empty state
+                if name in _LISTED:
+                    self._unplaced |= _unplaced(state, (item for _, item in pairs(state.items)))
+                # last and at once: another thread may look meanwhile
+                self._derived = {**self._derived, name: keys}
+        return keys
+
+    def after_turns(self, turns: Iterable[Turn]) -> Orders:
+        """Return the orders of a state that has these turns besides."""
+        orders = Orders()
+        if self._derived:
+            ids = {turn.id for turn in turns}
+            if not self._derived.keys().isdisjoint(_LISTED) and self._unplaced.isdisjoint(ids):
+                return self
+            orders._derived = {k: keys for k, keys in self._derived.items() if k not in _LISTED}
+        return orders
+
+    def after(self, before: BankState, after: BankState, names: Iterable[str]) -> Orders:
+        """Return the orders of a state in which only items and events of these names changed."""
+        orders = Orders()
+        if not self._derived:
+            return orders
+        for order, keys in self._derived.items():
+            keys_of = _KEYS[order]
+            for name in names:
+                old, new = keys_of(before, name), keys_of(after, name)
+                for key in old - new:
+                    keys = keys.remove(key)
+                for key in new - old:
+                    keys = keys.insert(key)
+            orders._derived[order] = keys
+        changed = filter(None, map(after.items.get, names))
+        orders._unplaced = self._unplaced | _unplaced(after, changed)
+        return orders
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +214,14 @@ class BankState:
         place = self.turns.get(turn_id)
         return None if place is None else self.sessions[place[0]].turns[place[1]]
 
+    def said_at(self, turn_id: str) -> datetime | None:
+        """Return when a stored turn was said; None where that, or the turn, is unknown."""
+        place = self.turns.get(turn_id)
+        if place is None:
+            return None
+        session = self.sessions[place[0]]
+        return session.date_of(session.turns[place[1]])
+
     def trust_of(self, turn_ids: Iterable[str]) -> Trust:
         """Return the lowest trust among stored turns; `Trust.USER` when none is stored."""
         return lowest_trust(turn.trust for name in turn_ids if (turn := self.turn(name)))
@@ -162,8 +237,8 @@ class BankState:
 
 
 EMPTY_STATE = BankState()
+# Longest text whose folded form is remembered: names and ids come again and again.
 _REMEMBERED_CHARS = 100
-"""Longest text whose folded form is remembered: names and ids come again and again."""
 
 
 def folded(text: str) -> str:
@@ -188,7 +263,11 @@ def apply(state: BankState, row: JournalRow) -> BankState:
         case SessionStored():
             after = _with_session(state, entry.session)
         case TurnsAdded():
-            after = _with_turns(state, entry)
+            session = state.sessions[entry.session_id]
+            size = len(session.turns)
+            turns, grown_at = (*session.turns, *entry.turns), (*session.grown_at, size)
+            grown = {"turns": turns, "grown_at": grown_at}
+            after = _with_session(state, session.model_copy(update=grown), first=size)
         case GraphDelta():
             after = replace(state, graph=state.graph.apply(entry))
         case StatsDelta():
@@ -225,10 +304,10 @@ def _names(graph: GraphState, entry: Entry) -> Iterable[str]:
     match entry:
         case Commit() | Restored():
             names = {*changed_items(entry), *_names(graph, entry.graph)}
-            names.update(_keys(*entry.ordinals, *entry.stats, *entry.trials))
+            names.update(dict(entry.ordinals), dict(entry.stats), dict(entry.trials))
             if isinstance(entry, Commit):
                 return names | {entry.source.session_id or ""}
-            return names.union(_keys(*entry.done), (session.id for session in entry.sessions))
+            return names.union(dict(entry.done), (session.id for session in entry.sessions))
         case GraphDelta():
             edges = [(edge.source, edge.target) for edge in entry.edges]
             edges += [(source, target) for source, target, _ in entry.removed_edges]
@@ -236,19 +315,15 @@ def _names(graph: GraphState, entry: Entry) -> Iterable[str]:
             nodes = (node.id for node in entry.nodes)
             return {*nodes, *entry.removed_nodes, *at_gone, *chain.from_iterable(edges)}
         case TrialEnded():
-            return (entry.trial.id, *_keys(*entry.stats))
+            return (entry.trial.id, *dict(entry.stats))
         case StatsDelta():
-            return _keys(*entry.updates)
+            return dict(entry.updates)
         case SessionStored(session=holder) | TrialStarted(trial=holder):
             return (holder.id,)
         case TurnsAdded():
             return (entry.session_id,)
         case Erased() | Redacted():
             return ()
-
-
-def _keys(*pairs: tuple[str, object]) -> list[str]:
-    return [key for key, _ in pairs]
 
 
 def changed_items(entry: Entry) -> Iterable[str]:
@@ -289,20 +364,8 @@ def _with_session(state: BankState, session: Session, *, first: int = 0) -> Bank
         sessions=state.sessions.insert(session.id, session),
         turns=turns,
         threads=threads,
-        orders=state.orders.after_turns([turn.id for turn in session.turns[first:]]),
+        orders=state.orders.after_turns(session.turns[first:]),
     )
-
-
-def _with_turns(state: BankState, entry: TurnsAdded) -> BankState:
-    session = state.sessions[entry.session_id]
-    size = len(session.turns)
-    grown = session.model_copy(
-        update={
-            "turns": (*session.turns, *entry.turns),
-            "grown_at": (*session.grown_at, size),
-        }
-    )
-    return _with_session(state, grown, first=size)
 
 
 def _with_effects(
@@ -342,7 +405,9 @@ def _with_effects(
                 if change.after.expires_at is not None:
                     expiring = expiring.insert(change.id, change.after.expires_at)
         touched = touched.insert(change.id, (*touched.get(change.id, ()), seq))
-    ordinals, ordinal_root = _counted(state, entry.ordinals)
+    ordinals, ordinal_root = _assigned(
+        state.ordinals, state.ordinal_root, entry.ordinals, ordinal_hash
+    )
     return replace(
         state,
         items=items,
@@ -359,44 +424,45 @@ def _with_effects(
     )
 
 
-def timeline_key(item: MemoryItem) -> str | None:
-    """Return the key of the timeline an item stands on: its subject's, else its speaker's."""
-    name = item.subject or item.speaker
-    return folded(name) if name else None
+def place_in_time(item: MemoryItem) -> tuple[str, Mark] | None:
+    """Return the key of an item's timeline, its subject's or else its speaker's, and its mark.
 
-
-def mark_of(item: MemoryItem) -> Mark | None:
-    """Return an item's place on its timeline; None when its time is unknown or open."""
-    if item.valid is None or item.valid.start is None or item.valid.end is None:
+    None for nobody's item, and where its time is unknown or open.
+    """
+    name, span = item.subject or item.speaker, item.valid
+    if not name or span is None or span.start is None or span.end is None:
         return None
-    return (item.valid.start.timestamp(), item.valid.end.timestamp(), item.id)
+    return folded(name), (span.start.timestamp(), span.end.timestamp(), item.id)
 
 
 def _placed(
     timelines: HashTrieMap[str, SortedSet[Mark]], item: MemoryItem, *, present: bool
 ) -> HashTrieMap[str, SortedSet[Mark]]:
     """Put an active item on its timeline, or take it off."""
-    key, mark = timeline_key(item), mark_of(item)
-    if key is None or mark is None or not item.active:
+    place = place_in_time(item)
+    if place is None or not item.active:
         return timelines
+    key, mark = place
     marks = timelines.get(key, NO_MARKS)
     marks = marks.insert(mark) if present else marks.remove(mark)
     return timelines.insert(key, marks) if len(marks) else timelines.discard(key)
 
 
-def _counted(
-    state: BankState, updates: Iterable[tuple[str, int]]
-) -> tuple[HashTrieMap[str, int], int]:
-    """Return the id counter and its root after the updates."""
-    ordinals, root = state.ordinals, state.ordinal_root
-    for key, count in updates:
-        old = ordinals.get(key, 0)
-        if old:
-            root = sub_hash(root, ordinal_hash(key, old))
-        if count:
-            root = add_hash(root, ordinal_hash(key, count))
-        ordinals = ordinals.insert(key, count) if count else ordinals.discard(key)
-    return ordinals, root
+def _assigned(
+    table: HashTrieMap[str, V],
+    root: int,
+    changes: Iterable[tuple[str, V | None]],
+    hashed: Callable[[str, V], int],
+) -> tuple[HashTrieMap[str, V], int]:
+    """Return a table and its root after assignments; None, or a count of 0, takes an entry out."""
+    for key, value in changes:
+        old = table.get(key)
+        if old is not None:
+            root = sub_hash(root, hashed(key, old))
+        if value:
+            root = add_hash(root, hashed(key, value))
+        table = table.insert(key, value) if value else table.discard(key)
+    return table, root
 
 
 def _with_trials(state: BankState, changes: TrialChanges) -> BankState:
@@ -404,19 +470,12 @@ def _with_trials(state: BankState, changes: TrialChanges) -> BankState:
     for trial_id, trial in changes:
         if trial is not None and trial.outcome is not None and trial_id not in state.sessions:
             state = _with_session(state, trial.session())
-    trials, root = trials_after(state.trials, state.trial_root, changes)
+    trials, root = _assigned(state.trials, state.trial_root, changes, trial_hash)
     return replace(state, trials=trials, trial_root=root) if changes else state
 
 
 def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]]) -> BankState:
-    stats, root = state.stats, state.stats_root
-    for item_id, value in updates:
-        old = stats.get(item_id)
-        if old is not None:
-            root = sub_hash(root, stats_hash(item_id, old))
-        if value is not None:
-            root = add_hash(root, stats_hash(item_id, value))
-        stats = stats.insert(item_id, value) if value is not None else stats.discard(item_id)
+    stats, root = _assigned(state.stats, state.stats_root, updates, stats_hash)
     return replace(state, stats=stats, stats_root=root)
 
 
@@ -468,3 +527,72 @@ def rebuilt(snapshot: MemorySnapshot) -> BankState:
             f" {state.digest()[:12]}: it was altered or cut short"
         )
     return state
+
+
+# -- orders ----------------------------------------------------------------------------
+
+AgeKey = tuple[float, str, int, str]
+"""(said at in epoch seconds, session id, place of the turn there, item id)."""
+ChangeKey = tuple[int, float, str, int, str]
+"""(minus the sequence of the last change, then as `AgeKey`)."""
+ExpiryKey = tuple[datetime, str]
+"""(when it expires, item id)."""
+SourceKey = tuple[str, str]
+"""(turn id, id of an item or an event that rests on the turn)."""
+
+
+def age_key(state: BankState, item: MemoryItem) -> AgeKey:
+    """Return the place of an item among all by when it was said, ties by turn, then id."""
+    turn_id = item.source_turn_ids[-1] if item.source_turn_ids else ""
+    said = item.said_at.timestamp() if item.said_at else 0.0
+    return said, *state.turns.get(turn_id, ("", 0)), item.id
+
+
+def change_key(state: BankState, item: MemoryItem) -> ChangeKey:
+    """Return the place of an item among all by its last change, then as `age_key`."""
+    return -max(state.touched.get(item.id, (0,))), *age_key(state, item)
+
+
+def _age_keys(state: BankState, item_id: str) -> set[Any]:
+    item = state.items.get(item_id)
+    return set() if item is None else {age_key(state, item)}
+
+
+def _change_keys(state: BankState, item_id: str) -> set[Any]:
+    item = state.items.get(item_id)
+    return set() if item is None else {change_key(state, item)}
+
+
+def _expiry_keys(state: BankState, item_id: str) -> set[Any]:
+    ends = state.expiring.get(item_id)
+    return set() if ends is None else {(ends, item_id)}
+
+
+def _source_keys(state: BankState, name: str) -> set[Any]:
+    """Return the keys of the turns that any version of an item cites, or that an event does."""
+    item, node = state.items.get(name), state.graph.node(name)
+    cited: list[MemoryItem | Event] = []
+    if item is not None:
+        cited += (*state.archive.get(name, ()), item)
+    if node is not None and node.kind is NodeKind.EVENT:
+        cited.append(node)
+    return {(turn, name) for record in cited for turn in record.source_turn_ids}
+
+
+def _unplaced(state: BankState, items: Iterable[MemoryItem]) -> frozenset[str]:
+    return frozenset(
+        item.source_turn_ids[-1]
+        for item in items
+        if item.source_turn_ids and item.source_turn_ids[-1] not in state.turns
+    )
+
+
+# The keys of an item in each order.
+_KEYS: Final[Mapping[str, Callable[[BankState, str], set[Any]]]] = {
+    "age": _age_keys,
+    "change": _change_keys,
+    "expiry": _expiry_keys,
+    "source": _source_keys,
+}
+# The orders that items stand in by the place of their last turn.
+_LISTED: Final = {"age", "change"}

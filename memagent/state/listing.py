@@ -14,8 +14,8 @@ from typing import Any, Literal
 from memagent.core.answers import Filter
 from memagent.core.errors import MemoryNotFound
 from memagent.core.records import MemoryItem
-from memagent.state.fold import BankState
-from memagent.state.orders import SortedSet, age_key, change_key
+from memagent.state.fold import BankState, age_key, change_key
+from memagent.state.orders import SortedSet
 from memagent.state.validation import matches
 
 Order = Literal["old", "new", "changed"]
@@ -40,9 +40,7 @@ class Listing:
             raise MemoryNotFound(f"there is no memory {self.after!r} to list on from")
         changed, backwards = self.order == "changed", self.order == "new"
         key_of: Callable[[BankState, MemoryItem], Any] = change_key if changed else age_key
-        keys: SortedSet[Any] = (
-            state.orders.by_change(state) if changed else state.orders.by_age(state)
-        )
+        keys = state.orders.by("change" if changed else "age", state)
         if self.where is not None and self.where.ids:
             chosen = filter(None, map(state.items.get, self.where.ids))
             keys = SortedSet(key_of(state, item) for item in chosen)

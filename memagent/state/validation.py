@@ -1,20 +1,19 @@
 """Decides which proposed ops may be carried out, and which items pass a filter.
 
-Pure, deterministic. It never raises for what ops say. An op may touch only an item that
-was shown, at the version that was shown, and may rest only on turns of the chunk. What
-the system knows always wins over what a model wrote: who said a turn, when, and how far
-it is trusted are read from the cited turns. Ops are judged in order; what an earlier op
-of the batch did to a text or an item counts for the later ones.
+Never raises for what ops say. An op may touch only an item that was shown, at the
+version that was shown, and may rest only on turns of the chunk. What the system knows
+wins over what a model wrote: who said a turn, when, and how far it is trusted are read
+from the cited turns. What an earlier op of the batch did counts for the later ones.
 
-Invariants: every proposal is either accepted or rejected with a reason; at most one
-write an item (a NOOP writes nothing and claims nothing); evidence of lower trust never
-updates or deletes an item of higher trust; accepted ops are normalised: sources each
-once and in the chunk's order, trust the lowest of the sources, `said_at` the latest of
-them, versions filled in.
+Invariants: every proposal is accepted, or rejected with a reason; at most one write an
+item (a NOOP writes nothing); evidence of lower trust never updates or deletes an item of
+higher trust; accepted ops are normalised: sources each once and in the chunk's order,
+trust the lowest of the sources, `said_at` the latest of them, versions filled in.
 
-Citing a trusted turn does not launder an untrusted one. Where the proposer also read
-texts of tools or strangers, in the chunk or among the memories shown, an op has the
-trust of its cited turns only if their words back what it would change (`backing`).
+What a replaced item said beside may be kept: an ADD of one of its statements, as said,
+on the turn of old that said it (`clauses`). Citing a trusted turn does not launder
+another: where the proposer also read texts of tools or strangers, an op has the trust of
+its cited turns only if their words back what it would change (`backing`).
 """
 
 from __future__ import annotations
@@ -41,15 +40,16 @@ from memagent.core.ops import (
     RejectReason,
     Update,
 )
-from memagent.core.records import Chunk, Fact, MemoryItem, TimeSpan, Trust, Turn, lowest_trust
+from memagent.core.records import Chunk, Fact, MemoryItem, Trust, Turn, lowest_trust
 from memagent.state.effects import tokenize
 from memagent.state.fold import folded
+from memagent.state.versions import Statement, bounds
 
 if TYPE_CHECKING:
-    from memagent.state import backing
+    from memagent.state import backing, clauses
     from memagent.state.backing import Guard, Words
 else:
-    backing = Later("memagent.state.backing")
+    backing, clauses = Later("memagent.state.backing"), Later("memagent.state.clauses")
 
 LISTED: Final = ("speakers", "subjects", "kinds", "session_ids", "tags")
 """The fields of `Filter` that list values."""
@@ -59,15 +59,15 @@ TRUST: Final = "trust"
 
 def filter_keys(item: MemoryItem) -> list[tuple[str, str]]:
     """Return the (field of `Filter`, value) pairs that an item is filed under."""
-    keys = [("kinds", item.kind), (TRUST, item.trust.value)]
-    if item.speaker:
-        keys.append(("speakers", item.speaker))
-    if item.subject:
-        keys.append(("subjects", item.subject))
-    if item.session_id:
-        keys.append(("session_ids", item.session_id))
-    keys.extend(("tags", tag) for tag in item.tags)
-    return keys
+    named = (
+        ("kinds", item.kind),
+        (TRUST, item.trust.value),
+        ("speakers", item.speaker),
+        ("subjects", item.subject),
+        ("session_ids", item.session_id),
+        *(("tags", tag) for tag in item.tags),
+    )
+    return [(name, value) for name, value in named if value]
 
 
 def allowed_values(where: Filter) -> dict[str, frozenset[str]]:
@@ -87,9 +87,9 @@ _AT_LEAST: Final = {
 
 def matches(item: MemoryItem, where: Filter) -> bool:
     """Tell whether an item passes a filter."""
-    keys = filter_keys(item)
+    filed = filter_keys(item)
     for name, allowed in allowed_values(where).items():
-        if not any(field == name and value in allowed for field, value in keys):
+        if not any(name == key and value in allowed for key, value in filed):
             return False
     if where.ids and item.id not in where.ids:
         return False
@@ -118,22 +118,25 @@ class Evidence:
         self.chunk = chunk
         self.actor_trust = actor_trust
         self.turns: dict[str, Turn] = {turn.id: turn for turn in chunk.turns} if chunk else {}
-        self._read: list[tuple[Trust, str]] = [
-            *((turn.trust, turn.said) for turn in self.turns.values()),
-            *((item.trust, item.text) for item in visible.values()),
-        ]
+        self._read = [(turn.trust, turn.said) for turn in self.turns.values()]
+        self._read += [(item.trust, item.text) for item in visible.values()]
         """Every text that the proposer read, with its trust."""
         self._words: dict[tuple[str, ...], Words] = {}
         self._terms: dict[str, frozenset[str]] = {}
 
     def cited(
-        self, ids: Iterable[str], *, older: Container[str] = NO_IDS, speaker: str | None = None
+        self,
+        ids: Iterable[str],
+        *,
+        needed: bool = False,
+        older: Container[str] = NO_IDS,
+        speaker: str | None = None,
     ) -> tuple[str, ...]:
         """Return the cited turns, each once and in the chunk's order.
 
-        When none is cited and only one can be meant, it is that one. `older` are turns
-        of earlier chunks that an item rests on already: they may be named and are left
-        out.
+        When none is cited and only one can be meant, it is that one; otherwise the op is
+        refused where a turn is `needed`. `older` are turns of earlier chunks that an item
+        rests on already: they may be named and are left out.
         """
         if self.chunk is None:
             return tuple(dict.fromkeys(ids))
@@ -152,16 +155,13 @@ class Evidence:
                 for turn in self.chunk.turns
                 if speaker is None or folded(turn.speaker) == folded(speaker)
             ]
+            if needed and len(able) != 1:
+                raise Refused(
+                    RejectReason.FOREIGN_TURN,
+                    "cites no turn of the chunk, and more than one could be meant",
+                )
             return (able[0],) if len(able) == 1 else ()
-        return tuple(turn_id for turn_id in self.chunk.turn_ids if turn_id in named)
-
-    def require(self, ids: Sequence[str], limits: OpLimits) -> None:
-        """Refuse an op that rests on no turn where turns are required."""
-        if self.chunk is not None and limits.require_sources and not ids:
-            raise Refused(
-                RejectReason.FOREIGN_TURN,
-                "cites no turn of the chunk, and more than one could be meant",
-            )
+        return tuple(turn_id for turn_id in self.turns if turn_id in named)
 
     def speaker(self, stated: str | None, ids: Sequence[str]) -> str | None:
         """Return the speaker of the cited turns, in the chunk's spelling."""
@@ -273,7 +273,7 @@ class Evidence:
         if self.chunk is None:
             return self.actor_trust
         cited = [self.turns[turn_id] for turn_id in ids] or list(self.chunk.turns)
-        level = lowest_trust(turn.trust for turn in cited)
+        level = lowest_trust([turn.trust for turn in cited])
         floor = max(level.rank, Trust.ASSISTANT.rank)
         suspects = [(trust, text) for trust, text in self._read if trust.rank > floor]
         if not suspects or backs(self._words_of(cited), [text for _, text in suspects]):
@@ -308,6 +308,7 @@ def validate_ops(  # noqa: PLR0913 (one batch has many surroundings)
     actor_trust: Trust = Trust.USER,
     guard: Guard | None = None,
     facts: Sequence[Fact] = (),
+    told: Callable[[str], Turn | None] | None = None,
 ) -> OpBatch:
     """Sort proposals into accepted and rejected ones, each in order.
 
@@ -315,13 +316,13 @@ def validate_ops(  # noqa: PLR0913 (one batch has many surroundings)
     `visible` are the items that the proposer was shown, by id. `chunk` is what it read;
     without one (a direct caller) sources and speakers are taken as given and nothing is
     trusted more than `actor_trust`. `existing_ids` tells an id that was not shown from
-    one that does not exist.
+    one that does not exist. `told` finds turns of earlier chunks, by id.
 
-    With a `guard`, ops of a language model about `facts` must be backed by what was told.
-    Where it enforces this, each fact that no accepted op decides about, or that only
-    deletes, is added with the reason.
+    With a `guard`, a model's ops about `facts` must be backed by what was told. Where it
+    enforces this, each fact that no accepted op keeps is added with the reason.
     """
-    validator = _Validator(visible, limits, Evidence(chunk, actor_trust, visible), existing_ids)
+    source = Evidence(chunk, actor_trust, visible)
+    validator = _Validator(visible, limits, source, existing_ids, told=told)
     accepted: list[MemoryOp] = []
     rejected: list[Rejected] = []
     doubts: list[Rejected] = []
@@ -381,33 +382,11 @@ def _why_added(place: int, proposed: Sequence[MemoryOp], rejected: Sequence[Reje
 
 
 def restates(fact: Fact, item: Fact | MemoryItem) -> bool:
-    """Tell whether a fact says exactly what the other says.
-
-    The words are the same, and no other speaker or time tells the two apart.
-    """
+    """Tell whether two have the same words, and no other speaker or time tells them apart."""
     if folded(fact.text) != folded(item.text):
         return False
-    statement = _Statement("", fact.speaker, fact.valid)
-    return statement.repeats(_Statement("", item.speaker, item.valid))
-
-
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    """A live text's id, speaker and time, which tell two uses of the same words apart."""
-
-    id: str
-    speaker: str | None
-    valid: TimeSpan | None
-
-    def repeats(self, other: _Statement) -> bool:
-        """Tell whether neither speaker nor time tells the two statements apart."""
-        names = {folded(name) for name in (self.speaker, other.speaker) if name is not None}
-        times = {_bounds(span) for span in (self.valid, other.valid) if span is not None}
-        return len(names) < 2 and len(times) < 2
-
-
-def _bounds(span: TimeSpan | None) -> tuple[datetime | None, datetime | None] | None:
-    return None if span is None else (span.start, span.end)
+    statement = Statement("", fact.speaker, fact.valid)
+    return statement.repeats(Statement("", item.speaker, item.valid))
 
 
 def _refuse_reserved(op: Add | Update) -> None:
@@ -431,17 +410,23 @@ class _Validator:
     existing_ids: Container[str]
     claimed: set[str] = field(default_factory=set[str])
     deletions: int = 0
-    texts: dict[str, list[_Statement]] = field(default_factory=dict[str, list[_Statement]])
+    texts: dict[str, list[Statement]] = field(default_factory=dict[str, "list[Statement]"])
+    told: Callable[[str], Turn | None] | None = None
+    replaced: dict[str, MemoryItem] = field(default_factory=dict[str, MemoryItem])
+    """Items that an earlier op updates, by the id of each turn they rest on."""
 
     def __post_init__(self) -> None:
-        for item_id, item in self.visible.items():
-            if item.active:
-                self._note(item.text, _Statement(item_id, item.speaker, item.valid))
+        active = [(item_id, item) for item_id, item in self.visible.items() if item.active]
+        for item_id, item in active:
+            statement = Statement(item_id, item.speaker, item.valid)
+            self.texts.setdefault(folded(item.text), []).append(statement)
 
     def doubt(
         self, op: MemoryOp, guard: Guard, facts: Sequence[Fact], ended: Mapping[int, int]
     ) -> str:
         """Return what the guard holds against an op; "" for nothing."""
+        if isinstance(op, Add) and self._kept(op) is not None:
+            return ""
         shown = tuple(facts[place] for place in _places(op, facts))
         sources = op.source_turn_ids if isinstance(op, Update | Delete) else ()
         cited = dict.fromkeys(
@@ -477,20 +462,30 @@ class _Validator:
 
     def _add(self, op: Add) -> Add:
         if op.id is not None:
-            self._check_new_id(op.id)
+            if not self.limits.allow_explicit_ids:
+                rule = "ids of new items are given by the system"
+                raise Refused(RejectReason.ID_NOT_ALLOWED, rule)
+            if op.id in self.claimed or op.id in self.visible or op.id in self.existing_ids:
+                raise Refused(RejectReason.DUPLICATE_TARGET, f"{op.id} exists already")
         _refuse_reserved(op)
         fact = op.fact
         text = self._checked_text(fact.text)
-        sources = self.source.cited(fact.source_turn_ids, speaker=fact.speaker)
-        self.source.require(sources, self.limits)
-        statement = _Statement(op.id or "", self.source.speaker(fact.speaker, sources), fact.valid)
+        if (kept := self._kept(op)) is not None:
+            known = Statement("", kept.fact.speaker, None)
+            self._refuse_repeat(text, known)
+            self._note(text, known)
+            return kept
+        needed = self.limits.require_sources
+        sources = self.source.cited(fact.source_turn_ids, needed=needed, speaker=fact.speaker)
+        speaker = self.source.speaker(fact.speaker, sources)
+        statement = Statement(op.id or "", speaker, fact.valid)
         self._refuse_repeat(text, statement)
         evidence = self.source.trust_of_addition(fact.model_copy(update={"text": text}), sources)
         own = self.source.chunk is None or fact.trust.rank > Trust.USER.rank
         fact = fact.model_copy(
             update={
                 "text": text,
-                "speaker": statement.speaker,
+                "speaker": speaker,
                 "source_turn_ids": sources,
                 "said_at": self.source.said_at(sources, fact.said_at),
                 "trust": lowest_trust((evidence, fact.trust)) if own else evidence,
@@ -501,25 +496,35 @@ class _Validator:
             self.claimed.add(op.id)
         return op.model_copy(update={"fact": fact})
 
+    def _kept(self, op: Add) -> Add | None:
+        """Return an op that keeps a statement of an item updated before; None for any other."""
+        turn_id = "".join(op.fact.source_turn_ids)
+        item = self.replaced.get(turn_id) if op.id is None else None
+        turn = self.told(turn_id) if self.told is not None else None
+        if item is None or turn is None or turn_id in self.source.turns:
+            return None
+        return clauses.kept_part(op, item, turn)
+
     def _update(self, op: Update) -> Update:
         item = self._target(op)
         _refuse_reserved(op)
         text = self._checked_text(op.text)
         named = [turn_id for turn_id in op.source_turn_ids if turn_id not in item.source_turn_ids]
-        same_time = op.valid is None or _bounds(op.valid) == _bounds(item.valid)
+        same_time = op.valid is None or bounds(op.valid) == bounds(item.valid)
         refiled = any(
             value is not None and value != getattr(item, name)
             for name, value in (("kind", op.kind), ("tags", op.tags), ("metadata", op.metadata))
         )
         if text == item.text and same_time and not named and not refiled:
             raise Refused(RejectReason.UNCHANGED, f"{op.id} says this already, on the same turns")
-        sources = self.source.cited(op.source_turn_ids, older=item.source_turn_ids)
-        self.source.require(sources, self.limits)
-        statement = _Statement(op.id, item.speaker, op.valid or item.valid)
+        needed, older = self.limits.require_sources, item.source_turn_ids
+        sources = self.source.cited(op.source_turn_ids, needed=needed, older=older)
+        statement = Statement(op.id, item.speaker, op.valid or item.valid)
         self._refuse_repeat(text, statement)
         self._check_trust(item, self.source.trust_of_change(item, op, sources))
         self._claim(item, op.id)
         self._note(text, statement)
+        self.replaced |= dict.fromkeys(item.source_turn_ids, item)
         return op.model_copy(
             update={"text": text, "version": item.version, "source_turn_ids": sources}
         )
@@ -558,12 +563,6 @@ class _Validator:
             )
         return item
 
-    def _check_new_id(self, item_id: str) -> None:
-        if not self.limits.allow_explicit_ids:
-            raise Refused(RejectReason.ID_NOT_ALLOWED, "ids of new items are given by the system")
-        if item_id in self.claimed or item_id in self.visible or item_id in self.existing_ids:
-            raise Refused(RejectReason.DUPLICATE_TARGET, f"{item_id} exists already")
-
     def _checked_text(self, text: str) -> str:
         text = text.strip()
         if not text:
@@ -582,7 +581,7 @@ class _Validator:
                 f"evidence trusted as {evidence} cannot change an item trusted as {item.trust}",
             )
 
-    def _refuse_repeat(self, text: str, statement: _Statement) -> None:
+    def _refuse_repeat(self, text: str, statement: Statement) -> None:
         for other in self.texts.get(folded(text), ()):
             if (other.id != statement.id or not statement.id) and other.repeats(statement):
                 raise Refused(
@@ -590,7 +589,7 @@ class _Validator:
                     f"{other.id or 'an earlier op of this batch'} says the same",
                 )
 
-    def _note(self, text: str, statement: _Statement) -> None:
+    def _note(self, text: str, statement: Statement) -> None:
         self.texts.setdefault(folded(text), []).append(statement)
 
     def _claim(self, item: MemoryItem, item_id: str) -> None:

@@ -24,13 +24,13 @@ from typing import Final, TypeVar
 from memagent.core.answers import Hit
 from memagent.core.errors import StoreError
 from memagent.core.records import Event, MemoryItem, Relation, SourceRef, TimeSpan
-from memagent.core.snapshot import Commit, GraphDelta, ItemChange, StatsChanges, TrialChanges
+from memagent.core.snapshot import Commit, GraphDelta, ItemChange, TrialChanges
 from memagent.core.trials import Trial, TrialEnded
 from memagent.state.adjacency import GraphState, version_node_id
 from memagent.state.fold import BankState, folded
 
+# Older wordings of one statement, newest first.
 _MAX_OLDER = 4
-"""Older wordings of one statement, newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,23 +156,18 @@ def clashes(hits: Iterable[Hit], state: BankState) -> list[Clash]:
     by_id = {hit.id: hit for hit in hits}
     pairs: dict[tuple[str, str], Clash] = {}
     for hit in by_id.values():
-        for other, relation in sorted(_linked(state, hit.id)):
+        linked: list[tuple[str, Relation]] = []
+        for other, edge, leaving in state.graph.edges_of(hit.id):
+            if leaving and edge.relation in (Relation.SUPERSEDES, Relation.CONTRASTS):
+                last = _last_active(state, other)  # a deleted item goes by its last version
+                name = version_node_id(other, last.version) if last else other
+                linked.append((name, edge.relation))
+        for other, relation in sorted(linked):
             if other in by_id:
                 replaced = relation is Relation.SUPERSEDES
                 pair = (by_id[other], hit) if replaced else sorted((hit, by_id[other]), key=_said)
                 pairs.setdefault((pair[0].id, pair[1].id), Clash(pair[0], pair[1], replaced))
     return list(pairs.values())
-
-
-def _linked(state: BankState, node_id: str) -> Iterator[tuple[str, Relation]]:
-    """Yield (node, relation) of what a node replaced or contradicts.
-
-    A deleted item goes by the id of its last active version.
-    """
-    for other, edge, leaving in state.graph.edges_of(node_id):
-        if leaving and edge.relation in (Relation.SUPERSEDES, Relation.CONTRASTS):
-            last = _last_active(state, other)
-            yield version_node_id(other, last.version) if last else other, edge.relation
 
 
 def _said(hit: Hit) -> tuple[float, str]:
@@ -186,7 +181,10 @@ def inverse(state: BankState, before: BankState, undone: Commit | TrialEnded) ->
 
     Raises `StoreError` when a later entry changed the same items or their statistics.
     """
-    commit = undone if isinstance(undone, Commit) else _effects_of(undone)
+    commit = undone
+    if isinstance(commit, TrialEnded):  # the effects of a report
+        trial = commit.trial
+        commit = Commit(id=trial.id, stats=commit.stats, trials=((trial.id, trial),))
     changes: list[ItemChange] = []
     for change in reversed(commit.changes):
         if state.items.get(change.id) != change.after:
@@ -207,6 +205,12 @@ def inverse(state: BankState, before: BankState, undone: Commit | TrialEnded) ->
         for key, count in commit.ordinals
         if state.ordinals.get(key, 0) == count
     )
+    for item_id, value in commit.stats:
+        if state.stats.get(item_id) != value:
+            raise StoreError(
+                f"cannot undo {commit.id}: the use of {item_id} was counted again later; "
+                "undo that first"
+            )
     return Commit(
         id=f"c{state.seq + 1}",
         changes=tuple(changes),
@@ -214,25 +218,9 @@ def inverse(state: BankState, before: BankState, undone: Commit | TrialEnded) ->
         ordinals=ordinals,
         source=SourceRef(actor="undo"),
         undoes=commit.id,
-        stats=_inverse_stats(state, before, commit),
+        stats=tuple((name, before.stats.get(name)) for name, _ in commit.stats),
         trials=_inverse_trials(state, before, commit),
     )
-
-
-def _effects_of(ended: TrialEnded) -> Commit:
-    """Return the commit with the effects of a report."""
-    trial = ended.trial
-    return Commit(id=trial.id, stats=ended.stats, trials=((trial.id, trial),))
-
-
-def _inverse_stats(state: BankState, before: BankState, commit: Commit) -> StatsChanges:
-    for item_id, value in commit.stats:
-        if state.stats.get(item_id) != value:
-            raise StoreError(
-                f"cannot undo {commit.id}: the use of {item_id} was counted again later; "
-                "undo that first"
-            )
-    return tuple((item_id, before.stats.get(item_id)) for item_id, _ in commit.stats)
 
 
 def _inverse_trials(state: BankState, before: BankState, commit: Commit) -> TrialChanges:
@@ -314,13 +302,13 @@ class ExpiredIds(AbstractSet[str]):
     def __len__(self) -> int:
         if self._now is None or not len(self._state.expiring):
             return 0
-        return self._state.orders.by_expiry(self._state).rank((self._now + _NEXT, ""))
+        return self._state.orders.by("expiry", self._state).rank((self._now + _NEXT, ""))
 
     def __iter__(self) -> Iterator[str]:
         now = self._now
         if now is None or not len(self._state.expiring):
             return iter(())
-        ended = takewhile(lambda key: key[0] <= now, self._state.orders.by_expiry(self._state))
+        ended = takewhile(lambda key: key[0] <= now, self._state.orders.by("expiry", self._state))
         return (item_id for _, item_id in ended)
 
     def __hash__(self) -> int:
@@ -336,6 +324,26 @@ class ExpiredIds(AbstractSet[str]):
         if now is None or now == then or not len(self._state.expiring):
             return []
         first, last = (now, now) if then is None else (min(then, now), max(then, now))
-        keys = self._state.orders.by_expiry(self._state)
+        keys = self._state.orders.by("expiry", self._state)
         later = iter(keys) if then is None else keys.since((first + _NEXT, ""))
         return [item_id for _, item_id in takewhile(lambda key: key[0] <= last, later)]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A live text's id, speaker and time, which tell two uses of the same words apart."""
+
+    id: str
+    speaker: str | None
+    valid: TimeSpan | None
+
+    def repeats(self, other: Statement) -> bool:
+        """Tell whether neither speaker nor time tells the two statements apart."""
+        names = {folded(name) for name in (self.speaker, other.speaker) if name is not None}
+        times = {bounds(span) for span in (self.valid, other.valid) if span is not None}
+        return len(names) < 2 and len(times) < 2
+
+
+def bounds(span: TimeSpan | None) -> tuple[datetime | None, datetime | None] | None:
+    """Return where a span starts and ends."""
+    return None if span is None else (span.start, span.end)

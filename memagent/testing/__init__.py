@@ -11,12 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memagent.testing.chat_model_kit import check_chat_model
-    from memagent.testing.design_kit import check_design
-    from memagent.testing.embedder_kit import check_embedder
-    from memagent.testing.index_kit import check_vector_index
-    from memagent.testing.models import FunctionModel, ScriptedModel
-    from memagent.testing.reranker_kit import check_reranker
+    from memagent.testing.kits import (
+        check_design,
+        check_embedder,
+        check_reranker,
+        check_vector_index,
+    )
+    from memagent.testing.models import FunctionModel, ScriptedModel, check_chat_model
 
 __all__ = [
     "FunctionModel",
@@ -31,11 +32,11 @@ __all__ = [
 _HOMES = {
     "FunctionModel": "models",
     "ScriptedModel": "models",
-    "check_chat_model": "chat_model_kit",
-    "check_design": "design_kit",
-    "check_embedder": "embedder_kit",
-    "check_reranker": "reranker_kit",
-    "check_vector_index": "index_kit",
+    "check_chat_model": "models",
+    "check_design": "kits",
+    "check_embedder": "kits",
+    "check_reranker": "kits",
+    "check_vector_index": "kits",
 }
 
 

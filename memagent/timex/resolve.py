@@ -141,7 +141,7 @@ _CUE = re.compile(
     r"|t(?:hanksgiving|ies\b)|valentine"
     r"|\b(?:q[1-4]\b|a(?:go|pr|ug)|back|j(?:an|un|ul)|f(?:eb|ri)|m(?:ar|ay|on|inute)"
     r"|s(?:ep|at|un)|oct|nov|dec|t(?:ue|hu)|wed|hour))"
-    r"|tag\b|woche|monat|jahr|ge?stern|heute|morgen|märz|mai\b|jänner|okt|dez|mittwoch|don|frei|sonn|dien"
+    r"|tag\b|woche|monat|jahr|ge?stern|heute|morgen|märz|mai\b|jänner|setiembre|okt|dez|mittwoch|don|frei|sonn|dien"
     r"|ayer|anoche|hoy|mañana|semana|mes(?:es)?\b|año|días?\b|ene|abr|dic|lunes|mi[ée]r|jueves|viernes|s[áa]b|dom",
 )
 

@@ -1,7 +1,6 @@
 """Spans of the agent's work, by OpenTelemetry's conventions for generative AI.
 
-`spans` makes them, `attributes` names the numbers and texts they carry. Without an SDK
-that the program has set up there are no spans.
+Without an SDK that the program has set up there are no spans.
 """
 
 from __future__ import annotations

@@ -41,7 +41,11 @@ class Mask:
         pieces: list[str] = []
         end = 0
         for start, stop, kind in _personal(text):
-            pieces += text[end:start], self._placeholder(kind, text[start:stop])
+            value = text[start:stop]
+            if value not in self._known:
+                placeholder = f"PII-{kind}-{len(self._known) + 1}"
+                self._known[value], self._values[placeholder] = placeholder, value
+            pieces += text[end:start], self._known[value]
             end = stop
         return "".join((*pieces, text[end:]))
 
@@ -55,12 +59,6 @@ class Mask:
         """Return how much of a streamed text ends before a placeholder that may go on."""
         match = _UNFINISHED.search(text, max(0, len(text) - _LONGEST)) if self._values else None
         return len(text) if match is None else match.start()
-
-    def _placeholder(self, kind: str, value: str) -> str:
-        if value not in self._known:
-            placeholder = f"PII-{kind}-{len(self._known) + 1}"
-            self._known[value], self._values[placeholder] = placeholder, value
-        return self._known[value]
 
 
 def _personal(text: str) -> list[tuple[int, int, str]]:

@@ -55,8 +55,8 @@ from memagent.core.snapshot import Commit
 
 Attributes = Mapping[str, str | bool | int | float | Sequence[str]]
 """Attributes of a span, by OpenTelemetry's names or ours (`memagent.*`)."""
+# The shape of ids that this library makes; ids that somebody chose may say something.
 _OWN_ID: Final = re.compile(r"[a-z]{1,6}_[0-9a-f]{20,64}")
-"""The shape of ids that this library makes; ids that somebody chose may say something."""
 
 
 def usage_figures(usage: Usage) -> Attributes:
@@ -268,8 +268,8 @@ class _Live(Span):
 
 
 _AGENT_NAME: Final = "memagent"
+# The provider last looked at, and the tracer it gave.
 _seen: tuple[object, Tracer | None] = (None, None)
-"""The provider last looked at, and the tracer it gave."""
 
 
 def _tracer() -> Tracer | None:

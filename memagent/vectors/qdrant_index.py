@@ -43,7 +43,7 @@ from memagent.core.errors import (
 )
 from memagent.core.records import MemoryItem, Scope, TimeSpan
 from memagent.protocols import IndexRow, Vector
-from memagent.search.scoring import Scored, cosine_hits, ordered
+from memagent.search.index import Scored, cosine_hits, ordered
 from memagent.state.validation import LISTED, TRUST, allowed_values, filter_keys, matches
 from memagent.vectors.projection import Applied, Proposal, row_check
 
@@ -309,16 +309,34 @@ class QdrantIndex:
 
     # -- a vector index ----------------------------------------------------------------
 
-    async def upsert(self, rows: Sequence[IndexRow]) -> None:
+    async def upsert(self, rows: Sequence[IndexRow], *, seq: int = 0) -> None:
         """Write rows in batches; a row of the same item replaces the older one.
 
-        Raises `EmbeddingError`, `StoreUnavailable`.
+        With `seq` none replaces what a later sequence wrote. Raises `EmbeddingError`,
+        `StoreUnavailable`.
         """
-        await self._upsert(rows, seq=0)
+        if not rows:
+            return
+        dim = await self._prepare(rows[0].vector.shape[0])
+        for row in rows:
+            if row.vector.shape != (dim,):
+                raise EmbeddingError(
+                    f"item {row.item.id} has a vector of shape {row.vector.shape}, "
+                    f"the collection {self._name!r} holds width {dim}; "
+                    "embed the store again with `memagent reembed`"
+                )
+        older = self._points.within(row="item", up_to=seq) if seq else None
+        for batch in self._points.batches(rows, seq):
+            await self._put("writing rows", batch, older)
 
-    async def remove(self, ids: Sequence[str]) -> None:
-        """Take items out; unknown ids are ignored."""
-        await self._remove(ids, seq=None)
+    async def remove(self, ids: Sequence[str], *, seq: int | None = None) -> None:
+        """Take items out; unknown ids are ignored, and with `seq` what was written later."""
+        if not ids or not await self._exists():
+            return
+        for start in range(0, len(ids), _PAGE):
+            page: Any = [*map(self._points.id_of, ids[start : start + _PAGE])]
+            points = models.HasIdCondition(has_id=page)
+            await self._delete("removing rows", self._points.within(points, up_to=seq))
 
     async def search(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Hit]:
         """Return the k best by cosine, ties by id; [] when the collection does not exist yet."""
@@ -357,8 +375,8 @@ class QdrantIndex:
         Nothing replaces or removes what came from a later sequence. With `rebuild` the
         rows are all there are: what an earlier sequence left is removed as well.
         """
-        await self._upsert(rows, seq=applied.seq)
-        await self._remove(gone, seq=applied.seq)
+        await self.upsert(rows, seq=applied.seq)
+        await self.remove(gone, seq=applied.seq)
         if self._dim is None and not await self._exists():
             return  # nothing was ever embedded, so there is nothing to mark
         if rebuild:
@@ -421,35 +439,12 @@ class QdrantIndex:
 
     # -- inside ------------------------------------------------------------------------
 
-    async def _upsert(self, rows: Sequence[IndexRow], *, seq: int) -> None:
-        if not rows:
-            return
-        dim = await self._prepare(rows[0].vector.shape[0])
-        for row in rows:
-            if row.vector.shape != (dim,):
-                raise EmbeddingError(
-                    f"item {row.item.id} has a vector of shape {row.vector.shape}, "
-                    f"the collection {self._name!r} holds width {dim}; "
-                    "embed the store again with `memagent reembed`"
-                )
-        older = self._points.within(row="item", up_to=seq) if seq else None
-        for batch in self._points.batches(rows, seq):
-            await self._put("writing rows", batch, older)
-
     async def _put(self, doing: str, points: list[Any], older: Any) -> None:
         """Write points; stored ones are replaced only where they pass the filter `older`."""
         await self._ask(
             doing,
             lambda client: client.upsert(self._name, points=points, wait=True, update_filter=older),
         )
-
-    async def _remove(self, ids: Sequence[str], *, seq: int | None) -> None:
-        if not ids or not await self._exists():
-            return
-        for start in range(0, len(ids), _PAGE):
-            page: Any = [*map(self._points.id_of, ids[start : start + _PAGE])]
-            points = models.HasIdCondition(has_id=page)
-            await self._delete("removing rows", self._points.within(points, up_to=seq))
 
     async def _delete(self, doing: str, points: Any) -> None:
         await self._ask(doing, lambda client: client.delete(self._name, points, wait=True))

@@ -25,7 +25,7 @@ from memagent.core.records import Scope, Session
 from memagent.core.snapshot import Erased
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
-from memagent.open_store import OpenStore
+from memagent.opening.open_store import OpenStore
 from memagent.search.pipeline import Projection
 from memagent.state.fold import BankState
 

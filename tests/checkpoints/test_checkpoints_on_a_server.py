@@ -17,7 +17,7 @@ from memagent.core.records import Scope
 from memagent.core.snapshot import Erased
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
-from memagent.open_store import OpenStore
+from memagent.opening.open_store import OpenStore
 
 if TYPE_CHECKING:
     from postgres_kit import Postgres

@@ -35,7 +35,7 @@ from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Chunk, Fact, Scope, SourceRef
 from memagent.designs.base import Proposal, SlotContext
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.embed.cached import text_digest
+from memagent.embed.static import text_digest
 from memagent.protocols import Matrix
 
 

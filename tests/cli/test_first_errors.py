@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 from command_line_kit import moved_into, run
 
+from environments import evaluate
 from memagent import Agent, AsOf, ConfigError, Scope
 from memagent.build import open_store
 from memagent.cli.app import COMMANDS
 from memagent.config import AgentSettings, load_settings
-from memagent.core.errors import InputError
+from memagent.core.errors import InputError, ModelError
 
 
 @pytest.fixture
@@ -26,6 +27,24 @@ WRONG: dict[str, tuple[Callable[[Agent], object], str]] = {
     "no question": (lambda agent: agent.ask(cast("Any", None)), "question is of type NoneType"),
     "no message": (lambda agent: agent.chat(cast("Any", 5)), "message is of type int"),
     "no query": (lambda agent: agent.memory.search(cast("Any", None)), "query is of type NoneType"),
+    "no path": (lambda _: Agent(path=cast("Any", 5)).status(), "path is a int; give the path"),
+    "no file": (lambda agent: agent.memory.export(cast("Any", None)), "path is a NoneType; give"),
+    "no import": (lambda agent: agent.memory.import_(cast("Any", 5)), "path is a int; give"),
+    "no page": (lambda agent: agent.memory.export_graph(cast("Any", 5)), "path is a int; give"),
+    "no limit": (lambda agent: agent.memory.get_all(limit=cast("Any", "a")), "limit is a str"),
+    "no list filter": (lambda agent: agent.memory.get_all(where=cast("Any", 5)), "where is a int"),
+    "no filter": (lambda agent: agent.search("tea", where=cast("Any", 5)), "where is a int"),
+    "no recipe": (lambda agent: agent.search("tea", recipe=cast("Any", 5)), "recipe is a int"),
+    "no bound": (
+        lambda agent: agent.search("tea", abstain_below=cast("Any", "a")),
+        "abstain_below is a str; give a probability, 0 to 1",
+    ),
+    "no tokens": (lambda agent: agent.search("tea", max_tokens=cast("Any", "a")), "max_tokens is"),
+    "no k": (lambda agent: agent.chat("hi", k=cast("Any", "a")), "k is a str; give a whole number"),
+    "no rounds": (lambda agent: agent.chat("hi", max_tool_rounds=cast("Any", "a")), "rounds is a"),
+    "no tools": (lambda agent: agent.chat("hi", tools=cast("Any", 5)), "tools is a int; give"),
+    "no own tools": (lambda _: Agent(path=":memory:", tools=cast("Any", 5)), "tools is a int"),
+    "no thread": (lambda _: Agent(path=":memory:", thread=cast("Any", 5)), "thread is a int"),
     "no date": (lambda agent: agent.memory.as_of("soon"), "no ISO date"),
     "no model": (lambda _: Agent(cast("Any", object()), path=":memory:"), "complete\\(request\\)"),
     "a URL": (lambda _: Agent(path="https://host/memory.db").status(), "is a URL; give a file"),
@@ -65,6 +84,37 @@ def test_a_wrong_call_says_what_to_give_instead(name: str, folder: Path) -> None
 def test_an_unknown_keyword_names_the_one_that_was_meant(word: str, meant: str) -> None:
     with pytest.raises(TypeError, match=f"'{word}'; did you mean '{meant}'"):
         Agent(**cast("Any", {word: "ana"}))
+
+
+def test_a_command_that_there_is_not_names_the_one_that_was_meant(folder: Path) -> None:
+    told = run("delete", "mem_a")
+    assert (told.exit_code, told.stderr.strip()) == (
+        2,
+        "memagent: No such command 'delete'. Did you mean 'rm'? (see: memagent --help)",
+    )
+
+
+def test_a_question_without_quotes_is_told_to_take_some(folder: Path) -> None:
+    told = run("ask", "Where", "do", "I", "live?")
+    assert told.exit_code == 2
+    assert "put words that belong together in quotes" in told.stderr
+
+
+def test_a_folder_is_no_store_and_a_missing_file_is_told_in_a_short_line(folder: Path) -> None:
+    told = run("ask", "--db", str(folder), "Where do I live?")
+    assert told.stderr.strip() == f"memagent: {folder} is a folder; name a file in it"
+    told = run("ingest", "none.txt")
+    assert "there is no such file" in told.stderr
+    assert "WhatsApp, Telegram, Signal, ChatGPT or Claude" in told.stderr
+    assert len(told.stderr) < 400
+
+
+def test_a_models_failure_is_kept_in_the_report_only_where_that_is_asked_for() -> None:
+    nobody = "http://127.0.0.1:9/v1"
+    with Agent("openai/m", path=":memory:", base_url=nobody, api_key="none") as agent:
+        with pytest.raises(ModelError):
+            agent.remember("I live in Lisbon.", session_id="a", on_error=cast("Any", "ignore"))
+        assert agent.remember("I have a dog.", session_id="b", on_error="keep").failed_chunks
 
 
 def test_a_date_will_do_where_a_point_in_time_is_asked_for() -> None:
@@ -140,3 +190,14 @@ def test_the_help_shows_the_commands_in_panels(folder: Path) -> None:
     ]
     listed = {line.split()[1] for line in lines if line.startswith("│ ") and line[2] != " "}
     assert {*COMMANDS, "keys"} <= listed
+
+
+def test_an_unknown_command_of_the_evaluation_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["memagent-eval", "nope"])
+    with pytest.raises(SystemExit) as stopped:
+        evaluate.main()
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("memagent-eval: No such command 'nope'")

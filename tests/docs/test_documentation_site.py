@@ -66,6 +66,7 @@ def test_a_page_opened_from_disk_finds_words_and_copies_its_source(site: Path) -
         page.locator(".md-search__input").press_sequentially("undo")
         found = page.locator(".md-search-result__item").first
         found.wait_for(timeout=1000 * patience_s(30))
+        first = found.inner_text()
         page.keyboard.press("Escape")
         page.locator(".copy-page").click()
         page.get_by_text("Copied").wait_for()
@@ -73,8 +74,18 @@ def test_a_page_opened_from_disk_finds_words_and_copies_its_source(site: Path) -
         page.goto((site / "integrations" / "langchain.html").as_uri())
         page.get_by_text("MemoryMiddleware gives an agent of LangChain").wait_for()
         context.close()
+    assert not first.startswith(("REST reference", "The command line", "Settings"))
     assert copied.startswith("# Integrations\n") and "\n## LangChain\n" in copied
     assert [url for url in asked if not url.startswith("file:")] == []
+
+
+def test_the_landing_keeps_its_title_whole_on_a_phone(site: Path) -> None:
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 360, "height": 740})
+        page.goto((site / "index.html").as_uri())
+        title, button = (page.locator(name).bounding_box() for name in ("h1", ".copy-page"))
+        assert title["y"] >= button["y"] + button["height"]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_old_addresses_lead_to_headings_that_are_there(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ from places import ROOT
 
 import memagent
 from memagent import Agent, AsyncAgent, AsyncClient, Client
-from memagent.blocking import SyncMemory
 from memagent.core.errors import MissingExtra
 from memagent.memory.facade import Memory
 from memagent.plugins import GROUPS, load
+from memagent.sync.verbs import SyncMemory
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 VENDORS = [

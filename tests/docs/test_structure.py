@@ -21,7 +21,6 @@ EXCEPTIONS = {
     "class": {"train/settings/options.py LoGoOptions"},  # a field and its help for each setting
     "parameters": {
         "train/rollouts/grading.py Grading.grade_session",
-        "memagent/agent_parts.py AgentParts.__init__",
         "memagent/integrations/frameworks/crewai.py MemagentMemory.recall",
         "memagent/integrations/mem0.py AsyncMemory.add",
         "memagent/integrations/mem0.py AsyncMemory.get_all",
@@ -32,7 +31,7 @@ EXCEPTIONS = {
     },
 }
 """Names over a limit. The list may only shrink."""
-MOST_EXCEPTIONS = 10
+MOST_EXCEPTIONS = 9
 PACKAGES = ("memagent", "environments", "train")
 
 

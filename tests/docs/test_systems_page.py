@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import json
 import re
 import shlex
+import sys
+import tomllib
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from places import ROOT
@@ -55,17 +60,81 @@ def checks_in(cell: str) -> list[str]:
 def test_a_row_names_what_there_is(row: list[str]) -> None:
     assert len(row) == 6, row
     system, _, names, command, checks, state = row
-    assert state.split(";")[0].split(":")[0].split()[0] in ("works", "partial", "not"), system
+    assert state.split(";")[0].split(":")[0].split()[0] in ("works", "partial", "open", "not"), (
+        system
+    )
     if state.startswith("not built"):
         assert len(state) > len("not built: ")
         return
-    assert state.startswith(("works", "partial: "))
+    assert state.startswith(("works", "partial: ", "open: "))
     listed = re.findall(r"`(\w+)`", names)
     assert set(listed) <= KNOWN, set(listed) - KNOWN
     assert_there_is(command.strip("`"))
     assert checks_in(checks), f"{system} has no check"
     for check in checks_in(checks):
         assert_checked(check)
+
+
+SPEC = importlib.util.spec_from_file_location("systems_page", ROOT / "scripts" / "systems_page.py")
+assert SPEC and SPEC.loader
+script = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(script)
+
+
+def test_the_page_is_what_its_checks_came_to(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["systems_page.py", "--check"])
+    assert script.main() == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("came", ["failed", "was skipped", None])
+def test_a_row_whose_check_did_not_pass_is_open(came: str | None) -> None:
+    text = PAGE.read_text("utf-8")
+    outcomes = json.loads(script.OUTCOMES.read_text("utf-8"))
+    row = next(row for row in ROWS if row[5].startswith("works"))
+    check = script.checks_of(row[4])[0]
+    others = {name: outcome for name, outcome in outcomes.items() if name != check}
+    page = script.page_of(text, others if came is None else others | {check: came})
+    assert page != text
+    [state] = [cells[5] for cells in rows(page) if cells[0] == row[0]]
+    assert state.startswith(f"open: `{check.rpartition('::')[2]}` {came or 'did not run'}; works")
+    assert script.page_of(page, outcomes) == text, "passing again, it works again"
+
+
+def test_the_worst_case_of_a_check_counts(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(
+        """<testsuites><testsuite>
+        <testcase classname="tests.unit.test_a" name="test_b[x]"/>
+        <testcase classname="tests.unit.test_a" name="test_b[y]"><failure/></testcase>
+        <testcase classname="tests.unit.test_a" name="test_c"/>
+        <testcase classname="tests.unit.test_d" name="test_e"><skipped/></testcase>
+        </testsuite></testsuites>"""
+    )
+    cases = script.cases_of(report)
+    came = {
+        check: script.outcome(check, cases)
+        for check in (
+            "tests/unit/test_a.py::test_b",
+            "tests/unit/test_a.py::test_c",
+            "tests/unit/test_a.py::*",
+            "tests/unit/test_d.py::test_e",
+            "tests/unit/test_d.py::test_f",
+        )
+    }
+    assert list(came.values()) == ["failed", "passed", "failed", "was skipped", "did not run"]
+
+
+def test_at_least_fifteen_faults_are_for_the_kit_to_notice_and_each_can_be_put_in() -> None:
+    table = ROOT / "tests" / "data" / "technique_faults.toml"
+    faults = tomllib.loads(table.read_text("utf-8"))["fault"]
+    assert len({fault["what"] for fault in faults}) >= 15
+    for fault in faults:
+        text = (ROOT / fault["file"]).read_text("utf-8")
+        assert text.count(fault["mended"]) == 1, fault["what"]
+        for check in fault["tests"]:
+            assert_checked(check.partition("[")[0])
 
 
 def assert_checked(check: str) -> None:

@@ -30,8 +30,8 @@ from memagent.build import open_agent
 from memagent.core.errors import MemAgentError
 from memagent.core.exchange import Usage
 from memagent.testing import FunctionModel
-from train.run.evaluation import evaluate_policy
-from train.sampling.small_models import save_model, small_model, word_tokenizer, words_of
+from train.run.plans import evaluate_policy
+from train.sampling.decisions import save_model, small_model, word_tokenizer, words_of
 
 WORLD = (
     "synthetic",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from environments.dialogues.state import held_out, labels_of, play, sample, table
+from environments.dialogues.state import DATA, held_out, labels_of, play, sample, table
 from environments.errors import EnvironmentFault
 from environments.evaluate import app
 
@@ -65,3 +65,13 @@ def test_held_out_batches_are_even_and_a_sample_spreads_over_them() -> None:
     assert len({own.batch for own in sample(dialogues, 60)}) > 30
     assert {own.language for own in sample(dialogues, 60)} == {"en", "de", "es"}
     assert not {own.batch for own in held_out(odd=True)} & {own.batch for own in dialogues}
+
+
+def test_subjects_told_side_by_side_cost_no_fact() -> None:
+    plain = DATA / "plain"
+    counts = asyncio.run(play(held_out(plain), design="auto", model=None))["all"].counts
+    assert (counts["kept"], counts["ended"], counts["answerable"]) == (556, 248, 413)
+    assert counts["lost"] <= 8
+    assert counts["found"] >= 75
+    assert counts["right"] >= 253
+    assert counts["stale"] <= 12

@@ -17,16 +17,23 @@ import pytest
 from hypothesis import given, strategies as st
 
 from memagent.core.errors import ConfigError, EmbeddingError, MissingExtra, StoreUnavailable
-from memagent.embed.cached import CachedEmbedder, checked_rows, hashed_direction, text_digest
 from memagent.embed.local_models import (
     MiniLMEmbedder,
     SentenceTransformerEmbedder,
     packaged_minilm,
     verify_weights,
 )
-from memagent.embed.static import MAX_CHARS, HashEmbedder, StaticEmbedder
+from memagent.embed.static import (
+    MAX_CHARS,
+    CachedEmbedder,
+    HashEmbedder,
+    StaticEmbedder,
+    checked_rows,
+    hashed_direction,
+    text_digest,
+)
 from memagent.protocols import Matrix, Vector
-from memagent.testing.embedder_kit import check_embedder
+from memagent.testing.kits import check_embedder
 
 STATIC = StaticEmbedder()
 

@@ -14,9 +14,9 @@ from scripted_server import Body, Reply, ScriptedServer
 from memagent import Agent, AsyncAgent
 from memagent.config import AgentSettings, LiteLLMEmbedderSettings
 from memagent.core.errors import ConfigError, EmbeddingError
-from memagent.embed.litellm_embedder import LiteLLMEmbedder
+from memagent.embed.local_models import LiteLLMEmbedder
 from memagent.embed.static import HashEmbedder
-from memagent.testing.embedder_kit import check_embedder
+from memagent.testing.kits import check_embedder
 
 pytestmark = LITELLM_MARKS
 WIDTH = 48

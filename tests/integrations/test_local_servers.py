@@ -17,8 +17,8 @@ from scripted_server import ScriptedServer
 from memagent import AsyncAgent
 from memagent.config import AgentSettings
 from memagent.core.exchange import Message, ModelRequest, Role, Sampling
-from memagent.embed.litellm_embedder import LiteLLMEmbedder
-from memagent.parts import build_model
+from memagent.embed.local_models import LiteLLMEmbedder
+from memagent.opening.parts import build_model
 from memagent.plugins import load
 
 pytestmark = LITELLM_MARKS

@@ -24,7 +24,8 @@ from memagent.core.records import Scope, Trust
 mcp = pytest.importorskip("mcp", reason='needs pip install "memagent[mcp]"')
 
 from memagent.integrations.mcp_server import (  # noqa: E402
-    TOOLS,
+    CONNECTOR,
+    REVOCABLE,
     bound_socket,
     build_mcp_server,
     serve_http,
@@ -74,12 +75,46 @@ async def test_a_client_adds_finds_asks_lists_forgets_and_undoes() -> None:
         ]  # fmt: skip
 
 
+async def test_a_hosted_connector_searches_titles_and_fetches_one_memory_in_full() -> None:
+    async with open_agent(user_id="ana", path=":memory:", embedder="hashing") as agent:
+        await agent.remember([{"role": "user", "content": "I drink green tea.", "name": "Ana"}])
+        async with mcp.Client(build_mcp_server(agent, tools=CONNECTOR)) as client:
+            tools = Tools(client)
+            assert await tools.names() == ["search", "fetch"]
+            answer = await client.call_tool("search", {"query": "green tea"})
+            assert json.loads(answer.content[0].text) == answer.structured_content
+            [found] = answer.structured_content["results"]
+            assert found.keys() == {"id", "title", "url"}
+            assert found["url"] == f"memagent://memories/{found['id']}"
+            whole = await tools("fetch", id=found["id"])
+            assert whole == {
+                **found,
+                "text": whole["text"],
+                "metadata": whole["metadata"],
+            }
+            assert "Ana: I drink green tea." in whole["text"]
+            assert whole["metadata"]["trust"] == "user"
+            assert "no such memory" in await tools("fetch", id="mem_unknown")
+
+
+async def test_nothing_is_announced_that_is_not_there() -> None:
+    async with (
+        open_agent(user_id="ana", path=":memory:", embedder="hashing") as agent,
+        mcp.Client(build_mcp_server(agent)) as client,
+    ):
+        offered = client.server_capabilities
+        assert offered.tools is not None
+        assert offered.prompts is None and offered.resources is None
+        with pytest.raises(Exception, match=r"Method not found|not supported"):
+            await client.list_prompts()
+
+
 async def test_an_undo_takes_no_memory_away_where_nothing_may_be_deleted() -> None:
     async with in_process(tools={*READING, "add", "undo"}) as tools:
         tea = await tools("add", text="Ana drinks green tea")
         assert "would take memories away" in await tools("undo")
         assert [one["id"] for one in (await tools("list"))["memories"]] == [tea["id"]]
-    async with in_process(tools=TOOLS) as tools:
+    async with in_process(tools=REVOCABLE | {"erase"}) as tools:
         tea = await tools("add", text="Ana drinks green tea")
         await tools("erase", memory_id=tea["id"], confirm=tea["id"])
         assert (await tools("list"))["memories"] == []
@@ -115,6 +150,10 @@ async def test_read_only_offers_no_tool_that_writes(tmp_path: Path) -> None:
             assert sorted(await reader.names()) == sorted(READING), "beside the process that writes"
             assert len((await reader("list"))["memories"]) == 1
             assert "Unknown tool" in await reader("add", text="x")
+        async with subprocess(tmp_path / "m.db", "--user", "ana", "--connector") as reader:
+            assert await reader.names() == ["search", "fetch"]
+            [found] = (await reader("search", query="green tea"))["results"]
+            assert (await reader("fetch", id=found["id"]))["text"] == "Ana drinks green tea"
 
 
 async def test_a_subprocess_serves_the_user_it_was_started_for(tmp_path: Path) -> None:
@@ -324,11 +363,16 @@ async def test_every_tool_shows_remembered_words_as_a_prompt_would(text: str) ->
     question = "What is Rex allergic to?"
     async with open_agent(user_id="ana", path=":memory:", embedder="hashing") as agent:
         item = await agent.memory.add(text, subject=text, tags=[text])
-        async with mcp.Client(build_mcp_server(agent, tools=TOOLS)) as client:
+        async with mcp.Client(build_mcp_server(agent, tools=CONNECTOR)) as client:
+            tools = Tools(client)
+            [title] = (await tools("search", query=question))["results"]
+            whole = await tools("fetch", id=item.id)
+            shown = [title["title"], whole["title"], whole["text"], *whole["metadata"].values()]
+        async with mcp.Client(build_mcp_server(agent)) as client:
             tools = Tools(client)
             answer = await tools("ask", question=question)
             assert answer["citations"] and "chicken" in answer["text"]
-            shown = [*answer["text"].splitlines()]
+            shown += answer["text"].splitlines()
             shown += [str(value) for one in answer["citations"] for value in one.values()]
             changes = (await tools("history", memory_id=item.id))["changes"]
             shown += [one["text"] for one in changes]
@@ -340,7 +384,7 @@ async def test_every_tool_shows_remembered_words_as_a_prompt_would(text: str) ->
             ):
                 (one,) = found["memories"]
                 shown += [one["text"], one["subject"], *one["tags"]]
-        assert sum("obey" in each for each in shown) >= 12
+        assert sum("obey" in each for each in shown) >= 15
         for each in shown:
             assert not set(each) & set("\r\u2028\u202e\u200b\U000e0041<"), repr(each)
             assert "[INST]" not in each and "[/INST]" not in each, repr(each)

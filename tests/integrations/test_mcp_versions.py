@@ -59,6 +59,8 @@ async def connected(target: Any, **headers: str) -> AsyncGenerator[Tools]:
         session = await stack.enter_async_context(mcp.ClientSession(read, write))
         told = await session.initialize()
         assert told.serverInfo.name == "memagent" and told.serverInfo.version
+        assert told.capabilities.tools is not None
+        assert told.capabilities.prompts is None and told.capabilities.resources is None
         yield Tools(session)
 
 
@@ -75,6 +77,10 @@ async def test_over_stdio_tools_work_and_errors_are_told(tmp_path: Path) -> None
         ]
         hints = forget.annotations.model_dump(by_alias=True)
         assert (hints["destructiveHint"], hints["readOnlyHint"]) == (True, False)
+    async with connected([*arguments, "--embedder", "hashing", "--connector"]) as tools:
+        [title] = (await tools("search", query="green tea"))["results"]
+        assert title == {"id": tea["id"], "title": tea["text"], "url": title["url"]}
+        assert (await tools("fetch", id=tea["id"]))["metadata"]["trust"] == "assistant"
 
 
 @pytest.mark.filterwarnings("default::DeprecationWarning")

@@ -18,8 +18,7 @@ from memagent import Agent
 from memagent.build import open_store
 from memagent.core.errors import ConfigError, InputError, ModelError, ModelUnavailable
 from memagent.integrations.mem0 import AsyncMemory, Memory
-from memagent.integrations.mem0_records import import_memories, read_memories
-from memagent.integrations.point_reader import read_point
+from memagent.integrations.memory_import import import_memories, read_memories, read_point
 from memagent.testing import FunctionModel
 
 DRINKS = ("tea", "coffee", "nothing")

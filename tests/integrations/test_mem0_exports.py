@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from command_line_kit import got, moved_into, run
 
 from memagent import Agent
 from memagent.core.errors import InputError
-from memagent.integrations.mem0_records import read_memories
+from memagent.integrations.memory_import import read_memories
 
 LETTA = {
     "agents": [{"name": "sam", "messages": []}],
@@ -103,3 +105,26 @@ def test_what_is_no_export_is_told_in_one_line(tmp_path: Path, content: str) -> 
         read_memories(tmp_path)
     with pytest.raises(InputError):
         read_memories(tmp_path / "missing")
+
+
+def test_rows_without_the_usual_keys_are_read_or_refused_one_by_one(tmp_path: Path) -> None:
+    file = tmp_path / "edges.json"
+    edges = [{"id": "e1", "fact": "Ana sails"}, {"id": "e2", "fact": "Ana paints"}]
+    file.write_text(json.dumps({"edges": edges}), encoding="utf-8")
+    assert [row["id"] for row in read_memories(file)] == ["e1", "e2"]
+    file.write_text(json.dumps([{"uuid": "m1", "memory": "Ana sails", "metadata": "-"}]), "utf-8")
+    assert [(row["id"], row["data"]) for row in read_memories(file)] == [("m1", "Ana sails")]
+    file.write_text(json.dumps({"results": []}), encoding="utf-8")
+    with pytest.raises(InputError, match="holds no memories"):
+        read_memories(file)
+
+
+def test_a_folder_of_any_name_is_read_and_nothing_is_made(tmp_path: Path) -> None:
+    folder = tmp_path / "a#b ?c"
+    folder.mkdir()
+    file = folder / "storage.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE points (id TEXT, point BLOB)")
+        connection.commit()
+    assert read_memories(file) == []
+    assert [path.name for path in tmp_path.rglob("*")] == ["a#b ?c", "storage.sqlite"]

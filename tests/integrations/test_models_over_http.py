@@ -47,7 +47,7 @@ from memagent.core.exchange import (
 )
 from memagent.llm.litellm_model import LiteLLMModel
 from memagent.llm.wrappers import RETRY_AFTER, BudgetedModel, RetryingModel
-from memagent.testing.chat_model_kit import check_chat_model
+from memagent.testing.models import check_chat_model
 
 pytestmark = LITELLM_MARKS
 
@@ -626,3 +626,25 @@ def test_settings_that_cannot_work_are_refused() -> None:
         LiteLLMModel("openai/x", timeout_s=0)
     with pytest.raises(ConfigError, match="must not set num_retries, stream"):
         LiteLLMModel("openai/x", extra={"num_retries": 3, "stream": True})
+
+
+# Other models of the provider
+
+
+def test_the_providers_models_are_listed_and_a_request_may_name_one() -> None:
+    extras = {"verbosity": "low", "reasoning_effort": "low", "top_k": 3}
+    with ScriptedServer(["a", "b"]) as server:
+        assert run(server, lambda model: model.model_names()) == ("test-model",)
+        named = ask(options={"model": "another/one", **extras})
+        run(server, lambda model: model.complete(named))
+        run(server, lambda model: model.complete(ask(options={})))
+    assert [body["model"] for body in server.requests] == ["another/one", "test-model"]
+    assert {name: server.requests[0][name] for name in extras} == extras
+
+
+def test_a_provider_that_lists_nothing_leaves_the_names_open() -> None:
+    with ScriptedServer([]) as server:
+        elsewhere = f"{server.url}/nowhere"
+    names = LiteLLMModel("openai/x", base_url=elsewhere, api_key=KEY).model_names
+    assert asyncio.run(names()) == ()
+    assert asyncio.run(LiteLLMModel("some-model").model_names()) == ()

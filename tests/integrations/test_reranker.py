@@ -12,7 +12,7 @@ from memagent.config import (
     AgentSettings,
     CrossEncoderSettings,
     MemoryStoreSettings,
-    PluginRerankerSettings,
+    PluginSettings,
 )
 from memagent.core.answers import Query
 from memagent.core.errors import ConfigError, ModelError
@@ -114,7 +114,7 @@ async def test_settings_name_a_reranker_and_a_recipe() -> None:
 
 def test_what_is_no_reranker_is_refused() -> None:
     with pytest.raises(ConfigError, match="a reranker has id and score"):
-        build_reranker(PluginRerankerSettings(name="builtins:dict"))
+        build_reranker(PluginSettings(name="builtins:dict"))
 
 
 async def test_the_kit_finds_what_is_wrong() -> None:

@@ -354,6 +354,7 @@ told("undo with nothing to undo", lambda at: at.open("bo").memory.undo())
 told("undoing an unknown commit", lambda at: at.agent.memory.undo("c99"))
 told("deleting another user's memory", lambda at: at.agent.memory.delete_all(user_id="bo"))
 told("a negative limit", lambda at: at.agent.memory.get_all(limit=-1))
+told("a snapshot that is none", lambda at: at.agent.memory.restore(5))  # type: ignore[arg-type]
 
 
 @case("deleting twice")
@@ -387,6 +388,15 @@ told("an empty question", lambda at: at.agent.ask(" "))
 told("a question of 20,001 characters", lambda at: at.agent.ask("x" * 20_001))
 told("k of zero", lambda at: at.agent.search("key", k=0))
 told("a negative k", lambda at: at.agent.search("key", k=-3))
+told("a k that is no number", lambda at: at.agent.search("key", k="3"))  # type: ignore[arg-type]
+told("a keyword that no search has", lambda at: at.agent.search("key", limit=3))  # type: ignore[call-arg]
+told("a thread that is no text", lambda at: at.agent.chat("Hello", thread=5))  # type: ignore[arg-type]
+told("a keyword that no chat has", lambda at: at.agent.chat("Hello", thread_id="a"))  # type: ignore[call-arg]
+told(
+    "a tool that is none",
+    lambda at: at.open("bo", model=FunctionModel(lambda _: "Hello")).chat("Hi", tools=[5]),  # type: ignore[list-item]
+)
+told("a report on nothing", lambda at: at.agent.report(None, 1.0))  # type: ignore[arg-type]
 told("writing to the past", lambda at: at.agent.memory.as_of(AsOf(recorded=1)).add("tea"))
 
 
@@ -635,4 +645,6 @@ told(
     ),
 )
 told("a settings file that is no TOML", lambda at: load_settings(at.file("design = \n")))
+told("a keyword that no agent has", lambda at: at.open(user="ana"))
+told("a settings file in place of settings", lambda at: at.open(settings="memagent.toml"))
 told("an unknown setting", lambda at: load_settings(at.file('desing = "verbatim"\n')))

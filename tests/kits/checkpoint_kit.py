@@ -23,7 +23,7 @@ from memagent.memory.care.undo import undo
 from memagent.memory.reporting import TakenLesson, TrialReport, end_trial, start_trial, take_lesson
 from memagent.memory.threads import Spoken, store_message
 from memagent.memory.timetravel import restore_snapshot
-from memagent.open_store import OpenStore
+from memagent.opening.open_store import OpenStore
 from memagent.state.fold import BankState
 
 ANA = Scope(user_id="ana")

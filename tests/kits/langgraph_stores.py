@@ -24,7 +24,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph_kit import langgraph_store_faults
 
 from memagent import Agent
-from memagent.embed.cached import hashed_direction
+from memagent.embed.static import hashed_direction
 from memagent.integrations.langgraph_store import MemoryStore
 from memagent.memory.bank import system_clock
 

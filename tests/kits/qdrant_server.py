@@ -31,7 +31,7 @@ from view_index import ViewIndex
 from memagent.core.records import MemoryItem, Scope
 from memagent.protocols import IndexRow
 from memagent.testing import check_vector_index
-from memagent.testing.index_kit import FILTERS, sample_items, unit_vectors
+from memagent.testing.kits import FILTERS, sample_items, unit_vectors
 from memagent.vectors.projection import Applied, row_check
 
 Kind = Literal[

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from memagent.core.answers import Filter, Hit
 from memagent.core.errors import EmbeddingError
 from memagent.protocols import IndexRow, Vector
-from memagent.search.index import IndexView
-from memagent.search.scoring import Scoring, cosine_hits
+from memagent.search.index import IndexView, Scoring, cosine_hits
 from memagent.search.segments import Arena, Doc, make_doc
 
 
@@ -38,4 +37,5 @@ class ViewIndex:
 
     async def search(self, vector: Vector, *, k: int, where: Filter | None = None) -> list[Hit]:
         """Return the k best by cosine, ties by id."""
-        return cosine_hits(Scoring(self._view, vector=vector).nearest(k=k, where=where))
+        scoring = Scoring(self._view, vector=vector)
+        return cosine_hits(scoring.listed(scoring.cosines(k=k, where=where)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -16,7 +18,7 @@ from starlette.responses import Response
 from memagent.build import open_store
 from memagent.client.http import ServiceError
 from memagent.config import AgentSettings, ServiceSettings
-from memagent.core.errors import InputError
+from memagent.core.errors import InputError, StoreUnavailable
 from memagent.memory.bank import system_clock
 from memagent.service.access import (
     CALLER,
@@ -24,7 +26,6 @@ from memagent.service.access import (
     caller_of,
     identify,
     may,
-    may_for_body_user,
     may_for_user,
     named_call,
 )
@@ -249,7 +250,7 @@ async def test_without_keys_the_local_user_or_the_named_one_is_meant(service: Se
 
 async def test_a_body_may_name_the_user_of_a_free_key_alone(service: Service) -> None:
     bound, free = (bearer(key_of(service, user)) for user in ("ana", None))
-    rule = may_for_body_user("chat")
+    rule = may("chat", for_programs=True)
 
     async def user(headers: dict[str, str], body: object, named: str | None = None) -> str:
         call = await rule(request(service, headers, body=body), named)
@@ -259,6 +260,11 @@ async def test_a_body_may_name_the_user_of_a_free_key_alone(service: Service) ->
     assert await user(free, {"user": "ben"}) == "ben"
     assert await user(free, {"user": "ben"}, "ben") == "ben"
     assert await user(free, {"user": 7}, "cat") == "cat"
+    assert await user({**free, "x-openwebui-user-id": "dan"}, {"user": "ben"}) == "dan"
+    assert await user({**bound, "x-openwebui-user-id": "dan"}, {"user": "ben"}) == "ana"
+    about_no_memory = may("chat", userless=True)
+    for headers, owner in ((free, LOCAL_USER), (bound, "ana")):
+        assert (await about_no_memory(request(service, headers))).scope.user_id == owner
     for body, named, words in (
         ({"user": "ben"}, "cat", "name two users"),
         ({"user": ""}, None, "bound to no user"),
@@ -300,3 +306,35 @@ async def test_keys_of_requests_are_apart_for_every_caller(service: Service) -> 
     plain = await rule(request(service, first))
     await plain.once(work)
     assert len(ran) == 3
+
+
+async def test_a_slow_read_of_the_keys_is_waited_for_and_a_hanging_one_refused(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine takes its time; a database that hangs must not hold the requests."""
+    keys = service.keys
+    _, key = keys.create(name="k", scopes=["chat"], user_id=None, at=system_clock())
+    assert keys.caller(key)
+    monkeypatch.setattr("memagent.service.data.keys._FRESH_S", 0.0)
+    monkeypatch.setattr("memagent.service.data.keys._PATIENCE_S", 60.0)
+    read, go_on, reading = keys.stored, threading.Event(), threading.Event()
+
+    def late() -> Any:
+        reading.set()
+        go_on.wait()
+        return read()
+
+    monkeypatch.setattr(keys, "stored", late)
+    watching = asyncio.create_task(keys.watch())
+    await asyncio.to_thread(reading.wait)
+    threading.Timer(0.2, go_on.set).start()
+    assert keys.caller(key), "it waited"
+    go_on.clear()
+    monkeypatch.setattr("memagent.service.data.keys._PATIENCE_S", 0.1)
+    reading.clear()
+    await asyncio.to_thread(reading.wait)
+    with pytest.raises(StoreUnavailable, match="come back"):
+        keys.caller(key)
+    go_on.set()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)

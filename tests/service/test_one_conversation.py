@@ -15,7 +15,6 @@ from command_line_kit import moved_into, run
 from conversation import Clock, messages, scripted
 from service_kit import serving
 
-from memagent.agent_parts import AgentParts
 from memagent.build import open_store
 from memagent.core.records import MemoryItem, Scope
 from memagent.graphs.chat import CHAT
@@ -105,11 +104,9 @@ def by_command_line(folder: Path, patch: pytest.MonkeyPatch) -> str:
     """Start the command anew for each message; the thread goes on across processes."""
     clock, model = Clock(), scripted()
     moved_into(folder, patch)
-    for module in ("memagent.agent", "memagent.agent_parts"):
+    for module in ("memagent.agent", "memagent.async_agent"):
         patch.setattr(f"{module}.build_model", lambda *_, **__: model)
-    defaults = AgentParts.__init__.__kwdefaults__
-    assert defaults is not None
-    patch.setitem(defaults, "clock", clock)
+    patch.setattr("memagent.async_agent.system_clock", clock)
     for message in messages():
         clock.now = message.at
         done = run(

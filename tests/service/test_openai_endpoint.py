@@ -160,7 +160,6 @@ def said(*parts: Any) -> Any:
         ("modalities", {"modalities": ["text", "audio"]}),
         ("prediction", {"prediction": {"type": "content", "content": "x"}}),
         ("functions", {"functions": [{"name": "f"}]}),
-        ("store", {"store": True}),
         ("tool_choice", {"tool_choice": "required"}),
         ("tool_choice", {"tool_choice": {"type": "function", "function": {"name": "no"}}}),
         ("tools", {"tools": [{"type": "custom", "custom": {"name": "x"}}]}),
@@ -171,7 +170,6 @@ def said(*parts: Any) -> Any:
         ("messages", {"messages": said(VIDEO)}),
         ("messages", {"messages": said(FAR)}),
         ("temperature", {"temperature": 9}),
-        ("top_k", {"extra_body": {"top_k": 5}}),
         ("api_base", {"extra_body": {"api_base": "http://127.0.0.1:1"}}),
     ],
 )
@@ -183,6 +181,29 @@ def test_what_is_not_supported_is_refused_by_name(
     with pytest.raises(openai.BadRequestError, match=field) as refused:
         client.chat.completions.create(**arguments)
     assert refused.value.type == "invalid_request_error" and refused.value.code
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_extras_go_to_the_model_or_are_named_as_dropped(
+    client: Any, model: FunctionModel, stream: bool
+) -> None:
+    extras = {"top_k": 5, "min_p": 0.1, "keep_alive": "5m", "reasoning": {"exclude": True}}
+    answer = client.chat.completions.with_raw_response.create(
+        model="memagent",
+        messages=[USER],
+        store=True,
+        stream=stream,
+        user="extras",
+        extra_body=extras,
+    )
+    assert answer.headers["x-memagent-dropped"] == "keep_alive, reasoning, store"
+    if stream:
+        list(answer.parse())
+    assert model.requests[-1].options == {"top_k": 5, "min_p": 0.1}
+    plain = client.chat.completions.with_raw_response.create(
+        model="memagent", messages=[USER], store=False, user="extras"
+    )
+    assert "x-memagent-dropped" not in plain.headers
 
 
 def test_images_and_the_models_own_settings_go_through(client: Any, model: FunctionModel) -> None:
@@ -292,7 +313,7 @@ def test_what_the_model_cannot_do_is_refused(has_model: bool) -> None:
         hello: Any = [{"role": "user", "content": "Hello"}]
         wishes: list[Any] = [{"logprobs": True}, {"presence_penalty": 1}, {"messages": said(PIXEL)}]
         if not has_model:
-            wishes += [{"n": 2}, {"response_format": {"type": "json_object"}}]
+            wishes += [{"n": 2}, {"response_format": {"type": "json_object"}}, {"tools": [TOOL]}]
         for wish in wishes:
             with pytest.raises(openai.BadRequestError, match=f"`{next(iter(wish))}`"):
                 client.chat.completions.create(**{"model": "memagent", "messages": hello, **wish})
@@ -322,7 +343,7 @@ def test_memory_off_recalls_and_stores_nothing(
     if stream:
         list(answer)
     shown = [message.content for message in model.requests[-1].messages]
-    assert shown[1:3] == [f"Hello {stream}", "Hi."]
+    assert shown == [message["content"] for message in asked], "the provider gets what was sent"
     assert not any("Ana plays" in text for text in shown)
     assert not any(str(stream) in text for text in texts(served))
     client.chat.completions.create(model="memagent", messages=asked[2:])
@@ -372,3 +393,27 @@ def test_embeddings_are_the_memorys_own(client: Any, encoding: Any) -> None:
         return
     assert len(vectors) == 2 and vectors[0] != vectors[1]
     assert sum(number**2 for number in vectors[0]) == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_text_is_completed_by_the_model_alone(
+    served: Served, client: Any, model: FunctionModel, stream: bool
+) -> None:
+    before = texts(served)
+    options: Any = {"stream_options": {"include_usage": True}} if stream else {}
+    answer = client.completions.create(
+        model="memagent", prompt=["Once upon a time"], max_tokens=9, stream=stream, **options
+    )
+    chunks: list[Any] = list(answer) if stream else [answer]
+    choices = [choice for chunk in chunks for choice in chunk.choices]
+    assert "".join(choice.text for choice in choices) == "No tools."
+    assert choices[-1].finish_reason == "stop" and chunks[-1].usage is not None
+    [message] = model.requests[-1].messages
+    assert (message.role, message.content) == ("user", "Once upon a time")
+    assert model.requests[-1].sampling.max_tokens == 9
+    assert texts(served) == before
+    for name, value in (("suffix", "end"), ("echo", True), ("best_of", 2), ("logprobs", 1)):
+        with pytest.raises(openai.BadRequestError, match=name):
+            client.completions.create(model="memagent", prompt="Once", **{name: value})
+    with pytest.raises(openai.BadRequestError, match="prompt"):
+        client.completions.create(model="memagent", prompt=[1, 2])

@@ -230,10 +230,8 @@ def test_structured_output_images_and_length_are_told(client: Any, model: Functi
     [
         ("tools", {"tools": [{"type": "web_search"}]}),
         ("tool_choice", {"tool_choice": "required"}),
-        ("include", {"include": ["reasoning.encrypted_content"]}),
         ("background", {"background": True}),
         ("conversation", {"conversation": "conv_1"}),
-        ("reasoning", {"reasoning": {"summary": "auto"}}),
         ("input", {"input": [{"type": "computer_call", "call_id": "c"}]}),
         ("text", {"text": {"format": {"type": "text"}, "voice": "low"}}),
         ("store", {"store": True, "metadata": {"memagent.memory": "off"}}),
@@ -249,6 +247,25 @@ def test_what_is_not_supported_is_refused_by_name(
     with pytest.raises(openai.BadRequestError, match=field) as refused:
         client.responses.create(**arguments)
     assert refused.value.type == "invalid_request_error" and refused.value.code
+
+
+def test_extras_are_named_as_dropped(client: Any) -> None:
+    answer = client.responses.with_raw_response.create(
+        model="memagent",
+        input=[
+            {"type": "reasoning", "id": "rs_1", "summary": []},
+            {"role": "user", "content": "x"},
+        ],
+        include=["reasoning.encrypted_content"],
+        reasoning={"summary": "auto"},
+    )
+    assert answer.headers["x-memagent-dropped"] == "include, reasoning"
+    assert answer.parse().status == "completed"
+
+
+def test_a_tool_that_openai_runs_is_refused_with_what_is_possible(client: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match="'web_search'; only functions that you run"):
+        client.responses.create(model="memagent", input="x", tools=[{"type": "web_search"}])
 
 
 def test_a_failing_model_is_told_and_the_message_is_kept(served: Served, client: Any) -> None:

@@ -49,6 +49,9 @@ VERBS = {
         lambda _: {"question": "Who drinks tea?"},
     ),
     "list": Verb(lambda http, _: http.get("/v1/memories"), lambda _: {}),
+    "fetch": Verb(
+        lambda http, on: http.get(f"/v1/memories/{on.memory}"), lambda on: {"id": on.memory}
+    ),
     "history": Verb(
         lambda http, on: http.get(f"/v1/memories/{on.memory}/history"),
         lambda on: {"memory_id": on.memory},
@@ -99,7 +102,8 @@ def through_mcp(http: httpx.Client, tool: str, arguments: dict[str, Any]) -> boo
         "method": "tools/call",
         "params": {"name": tool, "arguments": arguments},
     }
-    answer = http.post("/mcp", json=call, headers=HEADERS)
+    tools = "connector" if tool == "fetch" else "all"
+    answer = http.post("/mcp", params={"tools": tools}, json=call, headers=HEADERS)
     if answer.status_code == 403:
         return False
     assert answer.status_code == 200, answer.text

@@ -137,6 +137,18 @@ def test_every_error_survives_the_journey(fault: Any) -> None:
         assert (back.expected, back.actual) == (1, 2)
 
 
+def test_a_user_in_the_wrong_place_and_a_wrong_path_are_told_the_right_one() -> None:
+    with serving() as running, running.http() as http:
+        wrong = http.post("/v1/memories", json={"text": "one", "user_id": "ana"}).json()
+        assert [fault["message"] for fault in wrong["errors"]] == [
+            "give the user in the query: ?user_id=ID"
+        ]
+        assert (
+            http.get("/v1/memories?user=ana").json()["detail"] == "the user is named by ?user_id="
+        )
+        assert "/docs describes the API" in http.get("/v1/ask").json()["detail"]
+
+
 def test_the_table_knows_every_class_of_the_tree() -> None:
     def tree(kind: type[MemAgentError]) -> set[type[MemAgentError]]:
         return {kind}.union(
@@ -167,6 +179,7 @@ def test_the_table_knows_every_class_of_the_tree() -> None:
         ("GET", "/v1/memories?cursor=AAAA", {}, 400, "invalid_cursor"),
         ("GET", "/v1/memories?limit=1001", {}, 422, "invalid_request"),
         ("GET", "/v1/memories?as_of_seq=99", {}, 200, ""),
+        ("GET", "/v1/memories?user=ana", {}, 422, "invalid_input"),
         (
             "PATCH",
             "/v1/memories/one",

@@ -21,8 +21,7 @@ from memagent.core.errors import ModelTimeout
 from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role, Usage
 from memagent.llm.wrappers import aclose_stream
 from memagent.service.metrics import MOST_MODELS, MeteredModel, Metrics
-from memagent.testing.chat_model_kit import check_chat_model
-from memagent.testing.models import FunctionModel
+from memagent.testing.models import FunctionModel, check_chat_model
 
 MARKER = "quincunx"
 LOGGERS = ("memagent", "mcp", "uvicorn", "asyncio", "langgraph")

@@ -29,7 +29,7 @@ mcp = pytest.importorskip("mcp", reason='needs pip install "memagent[mcp]"')
 import httpx2  # noqa: E402
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 
-ALL = ["search", "ask", "list", "history", "add", "forget", "undo", "erase", "recall", "report"]
+ALL = ["search", "ask", "list", "history", "add", "forget", "undo", "recall", "report"]
 SECRETS = {"ann": "heliotrope", "bob": "chartreuse"}
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -37,14 +37,16 @@ LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 @asynccontextmanager
 async def connected(
-    url: str, key: str | None = None, *, mode: str = "auto", **headers: str
+    url: str, key: str | None = None, *, mode: str = "auto", query: str = "", **headers: str
 ) -> AsyncGenerator[Tools]:
     """The official client at `/mcp`; `legacy` is the handshake of older clients."""
     sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **headers}
     http = httpx2.AsyncClient(headers=sent, timeout=60, trust_env=False)
     async with (
         http,
-        mcp.Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client,
+        mcp.Client(
+            streamable_http_client(f"{url}/mcp{query}", http_client=http), mode=mode
+        ) as client,
     ):
         yield Tools(client)
 
@@ -169,7 +171,7 @@ async def test_a_key_cannot_name_another_user_and_one_bound_to_nobody_must_name_
             ["memory:read", "memory:write"],
             ["search", "list", "history", "add", "undo", "recall", "report"],
         ),
-        (["memory:read", "memory:delete"], ["search", "list", "history", "forget", "erase"]),
+        (["memory:read", "memory:delete"], ["search", "list", "history", "forget"]),
         (["chat"], ["ask"]),
     ],
 )
@@ -195,6 +197,22 @@ async def test_a_key_is_offered_the_tools_its_scopes_allow_and_can_call_no_other
         before = http.get("/v1/oplog?limit=1000").json()
         await run()
         assert http.get("/v1/oplog?limit=1000").json() == before
+
+
+async def test_what_cannot_be_undone_and_the_connectors_pair_are_offered_by_name(
+    served: Served, keys: dict[str, str]
+) -> None:
+    key = keys["ann"]
+    async with connected(served.url, key, query="?tools=all") as tools:
+        assert "erase" in await tools.names() and "fetch" not in await tools.names()
+    async with connected(served.url, key, query="?tools=connector") as tools:
+        assert await tools.names() == ["search", "fetch"]
+        [first, *_] = (await tools("search", query="fact 1"))["results"]
+        assert first.keys() == {"id", "title", "url"} and first["url"]
+        assert (await tools("fetch", id=first["id"]))["id"] == first["id"]
+    with served.http(key, **HEADERS) as http:
+        refusal = http.post("/mcp?tools=everything", json=LIST)
+    assert refusal.status_code == 422 and "?tools=connector" in refusal.json()["detail"]
 
 
 def test_a_key_without_any_such_scope_is_refused(served: Served) -> None:

@@ -11,9 +11,10 @@ import httpx
 import pytest
 from service_kit import Served, serving
 
-from memagent.client.wire import Hits
-from memagent.core.answers import Hit, Relevance
+from memagent.client.wire import Hits, SearchRequest
+from memagent.core.answers import AsOf, Hit, Relevance
 from memagent.core.records import MemoryItem, TimeSpan
+from memagent.memory.incoming import as_point
 from memagent.service.routes.exchange import hits_response, record
 
 SHORT = {"Content-Type": "application/json"}
@@ -68,6 +69,7 @@ def both(http: httpx.Client, path: str, body: bytes | str, **headers: str) -> di
         '{"text": "boat in May 2024", "recipe": {"time": "hard"}}',
         '{"text": "bees", "where": {"subjects": ["Ana"], "tags": ["x"]}, "max_tokens": 5}',
         '{"text": "bees", "as_of": {"recorded": 2}}',
+        '{"text": "bees", "as_of": "2024-02-01"}',
         '{"text": ""}',
         '{"text": "bees", "text": "boat"}',
     ],
@@ -88,6 +90,8 @@ def test_a_search_finds_the_same_both_ways(served: Served, body: str) -> None:
         ("/v1/search", '{"text": "bees", "recipe": "best"}', 422),
         ("/v1/search", '["bees"]', 422),
         ("/v1/search", '{"text": "bees", "as_of": {"recorded": 900}}', 200),
+        ("/v1/search", '{"text": "bees", "as_of": "yesterday"}', 422),
+        ("/v1/search", '{"text": "bees", "as_of": ""}', 422),
         ("/v1/search?user_id=", '{"text": "bees"}', 422),
         ("/v1/search?user_id=a&user_id=b", '{"text": "bees"}', 200),
         ("/v1/search?user_id=a&other=1", '{"text": "bees"}', 200),
@@ -189,3 +193,9 @@ def test_hits_without_reasons_are_written_as_the_record_would_be() -> None:
     )
     assert hits_response(found).body == record(hits, exclude={"hits": {"__all__": {"why"}}}).body
     assert hits_response([]).body == record(Hits(hits=())).body
+
+
+@pytest.mark.parametrize("when", ["2024-02-01", "2024-02-01T13:56", "2024-02-01T13:56+02:00"])
+def test_a_plain_date_means_what_it_means_in_python(when: str) -> None:
+    assert AsOf.model_validate(when) == as_point(when)
+    assert SearchRequest.model_validate({"text": "x", "as_of": when}).as_of == as_point(when)

@@ -26,8 +26,7 @@ from memagent.build import open_agent
 from memagent.core.errors import ModelError, ModelTimeout, ModelUnavailable
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
 from memagent.llm.wrappers import RetryingModel, RoutedModel, TracedModel
-from memagent.testing.chat_model_kit import check_chat_model
-from memagent.testing.models import FunctionModel, ScriptedModel
+from memagent.testing.models import FunctionModel, ScriptedModel, check_chat_model
 
 MARKER = "quincunx"
 TURNS = (

@@ -22,15 +22,16 @@ from memagent.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from memagent.journal.file_lock import FileLock, process_lives
 from memagent.journal.sqlite import backup_store
 from memagent.journal.sqlite_engine import (
+    FileLock,
     ReadPool,
     connect_for_reading,
     connect_for_writing,
     create_file,
     create_folder,
     database_path,
+    process_lives,
     store_error,
 )
 
@@ -153,11 +154,11 @@ def test_places_that_hold_no_database_are_refused(tmp_path: Path) -> None:
 def test_a_lent_connection_that_fails_is_closed_and_no_more_than_four_wait(tmp_path: Path) -> None:
     create_file(tmp_path / "m.db")
     pool = ReadPool(tmp_path / "m.db")
-    with pytest.raises(ZeroDivisionError), pool.lend() as failed:
+    with pytest.raises(ZeroDivisionError), pool.reading(()) as failed:
         raise ZeroDivisionError
     with pytest.raises(sqlite3.ProgrammingError):
         failed.execute("SELECT 1")
-    lent = [pool.lend() for _ in range(6)]
+    lent = [pool.reading(()) for _ in range(6)]
     connections = [one.__enter__() for one in lent]
     for one in lent:
         one.__exit__(None, None, None)

@@ -28,7 +28,7 @@ from memagent.core.records import Scope
 from memagent.core.snapshot import StatsDelta
 from memagent.journal.proof.tips import Seal
 from memagent.journal.sqlite import SqlJournal, seal_store
-from memagent.open_store import OpenStore
+from memagent.opening.open_store import OpenStore
 
 KEY = b"a key of this store, long enough"
 SEAL = Seal(key=KEY)

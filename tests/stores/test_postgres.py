@@ -10,7 +10,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from journal_kit import every_kind, read_all
 from places import ROOT
 from postgres_kit import PASSWORD, Postgres, in_schema, rows_of
+from sqlalchemy import Engine
 
 from memagent.agent import Agent
 from memagent.build import load_settings
@@ -34,7 +36,7 @@ from memagent.core.errors import (
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
 from memagent.journal.postgres import PostgresJournal
-from memagent.journal.postgres_engine import connect, without_password
+from memagent.journal.postgres_engine import close_pool, connect, pooled_engine, without_password
 from memagent.journal.rows import SCHEMA_REVISION, VERSION_TABLE, scope_digest, scope_key
 from memagent.journal.schema import SEEN
 from memagent.plugins import load
@@ -180,6 +182,24 @@ async def test_vectors_of_another_process_do_not_outlive_an_erasure(url: str) ->
         assert list(one.cache.get_many("e", ["digest"])) == ["digest"]
 
 
+@pytest.mark.parametrize("end", [close_pool, Engine.dispose])
+def test_a_connection_in_use_when_its_pool_ends_closes_on_its_return(
+    url: str, end: Callable[[Engine], None]
+) -> None:
+    """A reader may outlast the store; so may one whose pool was renewed beside it."""
+    engine = pooled_engine(partial(connect, url), 2)
+    with engine.connect() as used, engine.connect() as idle:
+        drivers = [used.connection.driver_connection, idle.connection.driver_connection]
+        idle.close()
+        end(engine)
+        assert [driver.closed for driver in drivers if driver] == [False, True]
+    assert all(driver and driver.closed for driver in drivers)
+    if end is close_pool:
+        with engine.connect() as late:
+            drivers.append(late.connection.driver_connection)
+        assert all(driver and driver.closed for driver in drivers)
+
+
 CHANGES = (
     "UPDATE payloads SET body = body || 'x'::bytea WHERE (scope_id, seq) = (SELECT scope_id, seq FROM payloads ORDER BY random() LIMIT 1)",
     "DELETE FROM payloads WHERE (scope_id, seq) = (SELECT scope_id, seq FROM payloads ORDER BY random() LIMIT 1)",
@@ -287,7 +307,7 @@ def test_no_password_is_ever_shown(url: str) -> None:
     with PostgresJournal(url) as journal:
         shown = [
             repr(journal),
-            repr(journal._backend),
+            repr(journal.backend),
             journal.place,
             repr(settings),
             str(settings),

@@ -15,7 +15,7 @@ from postgres_kit import Postgres, in_schema
 from memagent.core.errors import ConfigError, InputError
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
-from memagent.journal.postgres import PostgresJournal
+from memagent.journal.postgres import PostgresJournal, note_ends
 from memagent.journal.proof.tips import NO_SEAL, Seal
 from memagent.journal.rows import scope_digest, scope_key
 
@@ -103,7 +103,7 @@ async def test_what_the_chain_cannot_show_is_told(
         forged(postgres, url, *statements)
         assert [fault for scope in (ANN, BOB) for fault in one.verify(scope)] == []
         assert words in "\n".join(one.compare_tips())
-        assert one.note_ends() == 2 - (attack == "removed")
+        assert note_ends(one) == 2 - (attack == "removed")
         assert one.compare_tips() == []
         await write(one, ANN, 2)  # into the file that was written anew
         forged(postgres, url, *cut(ANN, 3))
@@ -121,7 +121,7 @@ async def test_without_the_key_nobody_hides_it(
         assert journal.compare_tips() == [], "an erasure is no loss"
         forged(postgres, url, *cut(ANN, 2))
     with PostgresJournal(url, read_only=True, seal=Seal(tips=notes, key=b"a guess")) as guess:
-        guess.note_ends()
+        note_ends(guess)
     with PostgresJournal(url, read_only=True, seal=Seal(tips=notes, key=KEY)) as journal:
         assert "not signed by the key" in "\n".join(journal.compare_tips())
         notes.unlink()
@@ -129,7 +129,7 @@ async def test_without_the_key_nobody_hides_it(
     with PostgresJournal(url, seal=NO_SEAL) as journal:
         assert journal.compare_tips() == []
         with pytest.raises(InputError, match="tips"):
-            journal.note_ends()
+            note_ends(journal)
     with pytest.raises(ConfigError, match="tips"):
         PostgresJournal(url, seal=Seal(key=KEY))
 

@@ -45,7 +45,7 @@ from memagent.embed.static import HashEmbedder
 from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import IndexRow, Journal
-from memagent.testing.index_kit import sample_items, unit_vectors
+from memagent.testing.kits import sample_items, unit_vectors
 from memagent.vectors import projection as index_projection
 from memagent.vectors.projection import Applied, IndexProjection, row_check
 from memagent.vectors.qdrant_index import Patience, QdrantIndex

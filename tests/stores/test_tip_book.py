@@ -10,9 +10,8 @@ import pytest
 
 from memagent.core.errors import ConfigError, StoreReadOnly
 from memagent.core.records import Scope
-from memagent.journal.backend import Tip
 from memagent.journal.proof.tips import Noted, TipBook, read_key
-from memagent.journal.rows import ScopeKey, scope_digest, scope_key
+from memagent.journal.rows import ScopeKey, Tip, scope_digest, scope_key
 
 HEAD, RECORD = 23, 104
 ANN, BOB = (scope_key(Scope(user_id=name)) for name in ("ann", "bob"))

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
-from memagent.language.network import Tokenizer, open_network
+from memagent.language.network import Tokenizer, open_network, units
 from memagent.language.reader import RELATIONS, WEIGHTS_FILE, Reader, Thresholds, open_reader
 from train.reader import measure
-from train.reader.examples import UNKNOWN, Talk, read_talks
+from train.reader.examples import UNKNOWN, Part, Talk, read_talks
 from train.reader.fit import FitPlan, fit, inputs
 from train.reader.network import (
     ReaderNetwork,
@@ -96,6 +97,19 @@ def test_even_batches_are_held_out_and_the_parts_do_not_overlap(data: Path) -> N
     assert fitted | chosen == {"homes-01", "homes-03", "homes-05", "homes-07", "chat-01"}
 
 
+@pytest.mark.parametrize("part", ["choice", "later"])
+def test_a_folder_says_that_no_network_reads_its_batches(data: Path, part: Part) -> None:
+    before = {other: read_talks([data], other) for other in ("fit", "choice", "held out")}
+    (data / part).mkdir()
+    (data / part / "barns-01.txt").write_text(batch_text("barns-01", ends=True))
+    added = {talk.id.rpartition("-")[0] for talk in read_talks([data], part)}
+    assert "barns-01" in added
+    assert read_talks([data], "fit") == before["fit"]
+    assert read_talks([data], "held out") == before["held out"]
+    if part == "later":
+        assert added == {"barns-01"} and read_talks([data], "choice") == before["choice"]
+
+
 def test_a_pair_whose_state_the_labels_leave_open_is_unknown(data: Path) -> None:
     talk = next(
         talk
@@ -131,11 +145,19 @@ def test_a_fit_learns_what_ends_and_numpy_reads_as_torch(data: Path, tmp_path: P
     save_network(path, file_arrays(network, texts), Thresholds(change=0.5))
     reader = open_reader(path)
     held_out = measure.read_vectors(reader, read_talks([data], "held out"))
-    assert measure.aurocs(measure.score_pairs(reader, held_out))["together"] > 0.95
+    pairs = [
+        (relation < 2, reader.compare([talk.turns[old].said], talk.turns[new].said)[0].change)
+        for talk in held_out
+        for old, new, relation in talk.pairs
+        if relation != UNKNOWN
+    ]
+    truth, shares = zip(*pairs, strict=True)
+    assert roc_auc_score(truth, shares) > 0.95
     played = measure.play(reader, held_out)
     assert played.updates == 12 and played.found >= 10
     assert played.wrong <= 1, played.faults
-    assert_alike(reader, network, [turn.said.text for turn in held_out[0].turns], within=0.3)
+    # int8 in coarse steps moves the logits of so small a network, which are up to 5 large
+    assert_alike(reader, network, [turn.said.text for turn in held_out[0].turns], within=0.6)
     assert_alike(reader, load_network(path), ["I live in Rome", "hello"], within=1e-3)
 
 
@@ -158,11 +180,11 @@ def assert_alike(
         _, both, _ = network(text_batch(joined))
         turn = network.turn(pooled).numpy()
         pair = network.pair(torch.cat([both, torch.from_numpy(extras)], dim=1)).numpy()
-    encoded = numpy_net.encode(alone)
-    inputs = np.concatenate([numpy_net.encode(joined).pooled, extras], axis=1)
-    assert np.abs(numpy_net.head("turn", encoded.pooled) - turn).max() < within
+    own = numpy_net.encode(alone)
+    inputs = np.concatenate([numpy_net.encode(joined), extras], axis=1)
+    assert np.abs(numpy_net.head("turn", own) - turn).max() < within
     assert np.abs(numpy_net.head("pair", inputs) - pair).max() < within
-    assert np.abs(encoded.vectors - vectors.numpy()).max() < within
+    assert np.abs(units(own) - vectors.numpy()).max() < within
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:

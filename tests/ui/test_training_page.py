@@ -8,19 +8,20 @@ import json
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser_kit import WIDTHS, chromium, colour_behind, opened, overflow
+from places import ROOT
 from run_folder_kit import EVERY, HOSTILE, STAGES, STEPS, write_run
 
 from memagent.core.errors import ConfigError
 from memagent.pages.charts import Curve, column_chart, line_chart, ticks
 from memagent.pages.run_folders import Run, read_run
-from train.report.figures import phases
-from train.report.report import write_report
+from train.report.report import phases, write_report
 
 
 def run_of(page: Path) -> Run:
@@ -134,6 +135,17 @@ def test_it_fits_every_width(browser: Any, page: Path, width: int) -> None:
             "document.querySelectorAll('details').forEach(one => { one.open = true; })"
         )
         assert overflow(tab.page) <= 0
+
+
+def test_tables_are_whole_on_a_notebook(browser: Any, tmp_path: Path) -> None:
+    zipfile.ZipFile(ROOT / "docs/research/results/smoke_run.zip").extractall(tmp_path)
+    report = write_report(tmp_path / "smoke", tmp_path / "report.html")
+    with opened(browser, report, width=1280) as tab:
+        boxes = tab.page.locator(".wide:visible").all()
+        assert boxes
+        assert [box.evaluate("box => box.scrollWidth - box.clientWidth") for box in boxes] == [
+            0
+        ] * len(boxes)
 
 
 def test_it_follows_the_readers_theme(browser: Any, page: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_long_journal_keeps_a_bounded_number_of_points_and_every_decision() ->
     for row in rows(*[commit] * 5_000, every=timedelta(minutes=7)):
         figures.add(row)
     assert len(figures.points) <= 2_049 and figures.seq == 5_000
-    assert sum(point.decisions[-1] for point in figures.points) == 5_000
+    assert sum(point.decisions["refused"] for point in figures.points) == 5_000
     columns = re.findall(r"<title>refused, [^<]*: ([\d.k]+)<", figures.charts()[1].svg)
     assert 2 <= len(columns) <= 24
 

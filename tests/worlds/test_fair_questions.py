@@ -25,8 +25,14 @@ from environments.play.answer_cache import (
 )
 from environments.play.group_scoring import score_group
 from environments.records import ProbeScore
-from environments.rewards.credit import after_credit, session_credits, terminal_credit
-from environments.rewards.questions import episode_questions, questions_for, terminal_probes
+from environments.rewards.questions import (
+    after_credit,
+    episode_questions,
+    questions_for,
+    session_credits,
+    terminal_credit,
+    terminal_probes,
+)
 from memagent.core.answers import Answer, Hit, Question, Relevance
 from memagent.core.errors import ModelUnavailable
 from memagent.core.exchange import ModelRequest, Role, Usage

@@ -19,7 +19,7 @@ from environments import (
     play,
     replay_session,
 )
-from environments.play.snapshot_json import snapshot_from_json, snapshot_to_json, trace_digest
+from environments.play.snapshots import snapshot_from_json, snapshot_to_json, trace_digest
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import ModelUnavailable
 from memagent.core.exchange import ModelRequest, Role

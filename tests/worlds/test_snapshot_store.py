@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from environments import EnvironmentFault, play
-from environments.play.snapshot_json import snapshot_from_json, snapshot_to_json
-from environments.play.snapshots import Hold, Place, SnapshotStore, estimated_bytes
+from environments.play.snapshots import (
+    Hold,
+    Place,
+    SnapshotStore,
+    estimated_bytes,
+    snapshot_from_json,
+    snapshot_to_json,
+)
 from memagent.core.errors import SnapshotMismatch
 from memagent.core.records import MemoryItem, Session, Turn
 from memagent.core.snapshot import EMPTY, MemorySnapshot

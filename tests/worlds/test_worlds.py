@@ -24,10 +24,9 @@ from environments.datasets.synthetic import LEVELS, PARTS, Level, Part, Syntheti
 from environments.records import Episode
 from environments.worlds.language.checks import check_grammar
 from environments.worlds.language.days import day_text, spoken
-from environments.worlds.language.lexicon import Lexicon, capitalised, with_article
+from environments.worlds.language.lexicon import Lexicon, capitalised, tiny_vocabulary, with_article
 from environments.worlds.language.loading import grammar_of, open_world
 from environments.worlds.language.spec import FORMS, Relation
-from environments.worlds.language.vocabulary import tiny_vocabulary
 from environments.worlds.questions.candidates import CATEGORIES
 from environments.worlds.truth import Act
 from environments.worlds.world import make_world

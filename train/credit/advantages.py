@@ -23,9 +23,16 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final, Literal
 
-from train.credit.groups import Branch, CreditGroup, check_group, is_flat
-from train.credit.scored import ScoredGroup
-from train.credit.slots import Estimator, MemberCredit, Selector
+from train.credit.groups import (
+    Branch,
+    CreditGroup,
+    Estimator,
+    MemberCredit,
+    ScoredGroup,
+    Selector,
+    check_group,
+    is_flat,
+)
 from train.errors import TrainFault
 
 Balance = Literal["rows", "branches"]

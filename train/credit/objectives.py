@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+from train.credit.groups import CreditGroup, Stateful
 
-from train.credit.groups import CreditGroup
-from train.credit.slots import Stateful
+if TYPE_CHECKING:
+    import torch
 
 MARK = "mark/"
 """Prefix of the loss inputs that hold an objective's marks."""

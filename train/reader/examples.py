@@ -1,8 +1,10 @@
 """Hand-written dialogues as examples for the heads, split by file.
 
 Files of even number are held out: nothing that fits or chooses may read them. Of the
-others every eighth is the *choice* part, on which thresholds are set. A turn of small
-talk states nothing.
+others every eighth, and those in a folder `choice`, are the *choice* part, on which
+thresholds are set; those in a folder `later` are kept from the network, so that what
+decides about a change is fitted to dialogues that it has not read. A turn of small talk
+states nothing.
 
 Which relation a pair has is not always known. A statement that an earlier turn has
 already ended, and one that stands to a related statement as its elaboration, may or may
@@ -19,16 +21,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 from environments.dialogues import records
-from memagent.language.reader import (
-    MATCHES,
-    POLARITIES,
-    RELATIONS,
-    SUBJECTS,
-    TIMES,
-    Statement,
-)
+from memagent.language.reader import RELATIONS, Statement
 
-Part = Literal["fit", "choice", "held out"]
+Part = Literal["fit", "choice", "later", "held out"]
+SUBJECTS: Final = ("self", "named", "other")
+TIMES: Final = ("past", "now", "future", "none")
+POLARITIES: Final = ("+", "-")
+MATCHES: Final = ("answers", "speaks", "no")
+"""Classes of a statement beside a question."""
 UNKNOWN: Final = -1
 UNRELATED: Final = RELATIONS.index("unrelated")
 _CHOICE_OF = 8
@@ -64,8 +64,6 @@ class Question:
     text: str
     matches: tuple[int, ...]
     """A class of `MATCHES` for every turn of the talk."""
-    spans: tuple[tuple[int, int] | None, ...]
-    """Characters of each turn that answer."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,12 @@ class Talk:
         changes = {RELATIONS.index("replaces"), RELATIONS.index("ends")}
         return {old: new for old, new, relation in reversed(self.pairs) if relation in changes}
 
+    def lasting_turns(self) -> frozenset[int]:
+        """Return the turns whose statement must stay, by their place."""
+        unsure = {old for old, _, relation in self.pairs if relation == UNKNOWN}
+        stated = {place for place, turn in enumerate(self.turns) if turn.label is not None}
+        return frozenset(stated - unsure - self.ended().keys())
+
 
 def read_talks(folders: Sequence[Path], part: Part) -> list[Talk]:
     """Return the talks of one part, in the order of the files' names."""
@@ -99,10 +103,16 @@ def read_talks(folders: Sequence[Path], part: Part) -> list[Talk]:
         key=lambda path: (path.parent.name, path.stem),
     )
     open_files = [path for path in files if _number(path) % 2]
-    choice = set(open_files[3::_CHOICE_OF])
+    named = {
+        name: [path for path in open_files if path.parent.name == name]
+        for name in ("choice", "later")
+    }
+    others = [path for path in open_files if path.parent.name not in named]
+    choice = [*others[3::_CHOICE_OF], *named["choice"]]
     parts: dict[Part, list[Path]] = {
-        "fit": [path for path in open_files if path not in choice],
-        "choice": [path for path in open_files if path in choice],
+        "fit": [path for path in others if path not in choice],
+        "choice": choice,
+        "later": named["later"],
         "held out": [path for path in files if not _number(path) % 2],
     }
     return [talk for path in parts[part] for talk in _talks(path)]
@@ -198,15 +208,11 @@ def _question(
     related = {place for pair in links for place in pair if gold & set(pair)}
     predicates = {label.predicate for place in gold if (label := turns[place].label)}
     matches: list[int] = []
-    spans: list[tuple[int, int] | None] = []
     for place, turn in enumerate(turns):
         alike = turn.label is not None and turn.label.predicate in predicates
         match = "answers" if place in gold else "speaks" if place in related or alike else "no"
         matches.append(MATCHES.index(match))
-        found = [answer for answer in question.answers if answer in turn.said.text]
-        first = turn.said.text.index(found[0]) if found else 0
-        spans.append((first, first + len(found[0])) if found and place in gold else None)
-    return Question(question.text, tuple(matches), tuple(spans))
+    return Question(question.text, tuple(matches))
 
 
 def _moment(day: date) -> datetime:

@@ -1,11 +1,12 @@
 """Fit every head at once, the upper layers of the encoder with them.
 
 A batch is a handful of talks. Their turns and questions are encoded alone, once: the
-turn head and the light heads learn from that, the light pair head from every pair of
-turns in the batch. Then pairs are read together: those of each dialogue, the pairs of
-different talks that the light head takes for changes, and pairs *mined* between passes
-from the whole of the data in the same way. Turns of different talks are unrelated: said
-by different people always, said by one person where neither topic nor predicate agree.
+turn head learns from that, the light pair head from every pair of turns in the batch,
+and the vectors learn that a question is near to what answers it. Then pairs are read
+together: those of each dialogue, the pairs of different talks that the light head takes
+for changes, and pairs *mined* between passes from the whole of the data in the same way.
+Turns of different talks are unrelated: said by different people always, said by one
+person where neither topic nor predicate agree.
 
 Equal seeds and data give equal bits on one machine with one thread.
 """
@@ -23,20 +24,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from memagent.language.network import PAIR_PIECES, TEXT_PIECES, Pieces, Tokenizer
+from memagent.language.network import TEXT_PIECES, Pieces, Tokenizer
 from memagent.language.reader import (
-    MATCHES,
     RELATIONS,
     Statement,
     pair_extras,
     pair_text,
 )
-from train.reader.examples import UNKNOWN, UNRELATED, Question, Talk, Turn
+from train.reader.examples import MATCHES, UNKNOWN, UNRELATED, Question, Talk, Turn
 from train.reader.network import TURN_CLASSES, ReaderNetwork, text_batch
 
 _CHUNK = 24
 """Texts of near length that run together."""
-_NO = MATCHES.index("no")
+_ANSWERS, _SPEAKS, _NO = map(MATCHES.index, ("answers", "speaks", "no"))
+_WARMTH = 0.06
+"""What cosines of questions and turns are divided by."""
 _IGNORED = -100
 _LOOKED_AT = 150
 """Turns among which a mined turn looks for a partner."""
@@ -49,7 +51,7 @@ class FitPlan:
     """The numbers of a fit."""
 
     seed: int = 0
-    passes: int = 4
+    passes: int = 3
     """Times that every talk is read."""
     turns: int = 28
     """Turns a batch, about."""
@@ -62,6 +64,8 @@ class FitPlan:
     """Deceptive pairs that each later pass adds, a turn."""
     change_weight: float = 4.0
     """Weight of a pair that changes something: few do. The thresholds, not this, price a fault."""
+    find_weight: float = 0.5
+    """Weight of finding the turn that answers a question."""
     bfloat16: bool = True
     """Whether products are taken in bfloat16."""
 
@@ -228,8 +232,8 @@ class _Fit:
         if formed:
             losses["light"], light = self._light_loss(formed, vectors)
             losses["pair"] = self._pair_loss(_to_read(formed, light, rng), rng)
-        if any(talk.questions for talk in talks):
-            losses |= self._match_losses(talks, rng)
+        if any(_ANSWERS in question.matches for talk in talks for question in talk.questions):
+            losses["find"] = self.plan.find_weight * self._find_loss(talks, vectors)
         return losses
 
     def _turn_losses(
@@ -245,27 +249,26 @@ class _Fit:
         parts = self.network.turn(pooled[: len(turns)]).float().split(TURN_CLASSES, dim=1)
         losses = [_entropy(part, classes[:, place]) for place, part in enumerate(parts)]
         spans = [
-            (states[place], self.pieces(turn.said.text), turn.label.value, 1)
+            (states[place], self.pieces(turn.said.text), turn.label.value)
             for place, turn in enumerate(turns)
             if turn.label is not None
         ]
         return {
             "turn": losses[0] + 0.3 * (losses[1] + losses[2] + losses[3]),
-            "value": 0.3 * self._span_loss(self.network.value, spans, TEXT_PIECES),
+            "value": 0.3 * self._span_loss(self.network.value, spans),
         }
 
     def _span_loss(
         self,
         head: torch.nn.Linear,
-        spans: Sequence[tuple[Tensor, Pieces, tuple[int, int] | None, int]],
-        most: int,
+        spans: Sequence[tuple[Tensor, Pieces, tuple[int, int] | None]],
     ) -> Tensor:
-        """Return the loss of spans: states, pieces, characters and the row of the first piece."""
+        """Return the loss of spans: the states of a text, its pieces and characters."""
         losses: list[Tensor] = []
-        for states, pieces, span, offset in spans:
-            bounds = _piece_bounds(pieces.cut(most), span)
+        for states, pieces, span in spans:
+            bounds = _piece_bounds(pieces.cut(TEXT_PIECES), span)
             logits = head(states).float()
-            targets = torch.tensor([0 if row is None else row + offset for row in bounds])
+            targets = torch.tensor([0 if row is None else row + 1 for row in bounds])
             losses.append(functional.cross_entropy(logits.T, targets))
         return torch.stack(losses).mean() if losses else torch.zeros(())
 
@@ -303,29 +306,37 @@ class _Fit:
         loss = functional.cross_entropy(logits.float(), relations, reduction="none")
         return loss * weights[relations]
 
-    def _match_losses(self, talks: Sequence[Talk], rng: random.Random) -> dict[str, Tensor]:
-        turns = [(talk, turn) for talk in talks for turn in talk.turns]
-        cases: list[tuple[Question, Statement, int, tuple[int, int] | None]] = []
-        for talk in talks:
-            for question in talk.questions:
-                for place, match in enumerate(question.matches):
-                    if match != _NO or rng.random() < 0.5:
-                        said = talk.turns[place].said
-                        cases.append((question, said, match, question.spans[place]))
-                foreign = [n for n, (other, _) in enumerate(turns) if other is not talk]
-                strange = rng.sample(foreign, min(1, len(foreign)))
-                cases += [(question, turns[place][1].said, _NO, None) for place in strange]
-        shown = [(self.pieces(q.text), self.pieces(pair_text(said))) for q, said, _, _ in cases]
-        states, pooled, _ = self.encode([self.tokenizer.joined(*both) for both in shown])
-        classes = torch.tensor([match for _, _, match, _ in cases])
-        losses = {"match": 0.5 * _entropy(self.network.match(pooled).float(), classes)}
-        spans = [
-            (own, both[1], _shifted(span, said), len(both[0].cut(PAIR_PIECES).rows) + 2)
-            for own, both, (_, said, _, span) in zip(states, shown, cases, strict=True)
-            if span is not None
+    def _find_loss(self, talks: Sequence[Talk], vectors: Tensor) -> Tensor:
+        """Return how badly questions find what answers them among the turns (N, D) of a batch.
+
+        Turns that speak of the same thing, and those of other talks that might answer as
+        well, count for nothing.
+        """
+        asked = [
+            (talk, question)
+            for talk in talks
+            for question in talk.questions
+            if _ANSWERS in question.matches
         ]
-        losses["answer"] = 0.15 * self._span_loss(self.network.answer, spans, PAIR_PIECES)
-        return losses
+        turns = [(talk, place) for talk in talks for place in range(len(talk.turns))]
+        _, _, units = self.encode(
+            [self.tokenizer.alone(self.pieces(question.text)) for _, question in asked]
+        )
+        near = units @ vectors[: len(turns)].T / _WARMTH
+        kinds = torch.tensor(
+            [
+                [
+                    question.matches[place]
+                    if there is talk
+                    else foreign_match(question, talk, there, place)
+                    for there, place in turns
+                ]
+                for talk, question in asked
+            ]
+        )
+        every = near.masked_fill(kinds == _SPEAKS, -1e4).logsumexp(dim=1)
+        right = near.masked_fill(kinds != _ANSWERS, -1e4).logsumexp(dim=1)
+        return (every - right).mean()
 
     @torch.no_grad()
     def mine(self, talks: Sequence[Talk], rng: random.Random) -> list[Pair]:
@@ -373,7 +384,30 @@ def inputs(talks: Sequence[Talk], tokenizer: Tokenizer) -> Iterator[tuple[list[i
             if before is not None and not talk.is_chat:
                 yield tokenizer.joined(before, text)
         for question in talk.questions:
-            yield tokenizer.joined(tokenizer.pieces(question.text), texts[0])
+            yield tokenizer.alone(tokenizer.pieces(question.text))
+
+
+def foreign_match(question: Question, here: Talk, there: Talk, place: int) -> int:
+    """Return the match of a question and a turn of another talk: no, or maybe ("speaks").
+
+    Maybe where its predicate shares a word with that of an answer, or with the question.
+    """
+    label = there.turns[place].label
+    if label is None:
+        return _NO
+    golds = [
+        own.predicate
+        for own, match in zip((turn.label for turn in here.turns), question.matches, strict=True)
+        if own is not None and match == _ANSWERS
+    ]
+    words = _words_of(label.predicate)
+    asked = question.text.lower()
+    shared = any(words & _words_of(gold) for gold in golds)
+    return _SPEAKS if shared or any(word[:4] in asked for word in words if len(word) > 3) else _NO
+
+
+def _words_of(predicate: str) -> set[str]:
+    return {word.strip("s") for word in predicate.lower().replace("_", " ").split()}
 
 
 def strangers(there: Talk, old: Turn, here: Talk, new: Turn, rng: random.Random) -> Pair | None:
@@ -484,13 +518,6 @@ def _piece_bounds(pieces: Pieces, span: tuple[int, int] | None) -> tuple[int | N
         row for row, (first, last) in enumerate(pieces.spans) if first < span[1] and last > span[0]
     ]
     return (inside[0], inside[-1]) if inside else (None, None)
-
-
-def _shifted(span: tuple[int, int] | None, said: Statement) -> tuple[int, int] | None:
-    if span is None:
-        return None
-    name = len(pair_text(said)) - len(said.text)
-    return span[0] + name, span[1] + name
 
 
 def _entropy(logits: Tensor, classes: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a reader is worth: figures on talks that no fit has seen, and false changes in chat.
+"""What a reader is worth: figures on talks that no fit has seen.
 
 A dialogue is played turn by turn, each against all earlier turns that still stand, as a
 memory would. Found is an ended or replaced statement that the right turn or a later one
@@ -8,45 +8,21 @@ state the labels leave open count for neither.
 
 from __future__ import annotations
 
-import json
-import re
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
 
-import numpy as np
-from sklearn.metrics import roc_auc_score
-
+from memagent.designs.parts.rules.statements import context_reason
 from memagent.language.reader import (
-    MATCHES,
-    POLARITIES,
-    SUBJECTS,
-    TIMES,
     Reader,
-    Statement,
-    TurnReading,
-    together,
+    Thresholds,
 )
 from train.reader.examples import UNKNOWN, Talk
+from train.reader.fit import strangers
 
-_SESSION = re.compile(r"session_(\d+)")
-
-
-@dataclass(frozen=True)
-class Scored:
-    """A pair of a dialogue with its label and both heads' probabilities of a change."""
-
-    language: str
-    relation: int
-    light: float
-    change: float
-
-    @property
-    def is_change(self) -> bool:
-        """Whether the label says that the old statement holds no longer."""
-        return self.relation < 2
+_BESIDE = 60
+"""Turns of other talks beside each turn."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +40,6 @@ class Played:
     missed: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ChatChange:
-    """A change that a reader made in a conversation."""
-
-    conversation: str
-    old: Statement
-    new: Statement
-    relation: str
-    probability: float
-
-
 def read_vectors(reader: Reader, talks: Sequence[Talk]) -> list[Talk]:
     """Return talks whose statements carry their vectors."""
     known = iter(reader.read([turn.said for talk in talks for turn in talk.turns]))
@@ -82,34 +47,6 @@ def read_vectors(reader: Reader, talks: Sequence[Talk]) -> list[Talk]:
         replace(talk, turns=tuple(replace(turn, said=next(known)) for turn in talk.turns))
         for talk in talks
     ]
-
-
-def score_pairs(reader: Reader, talks: Sequence[Talk]) -> list[Scored]:
-    """Return every labelled pair of dialogues that carry their vectors, scored by both heads."""
-    scored: list[Scored] = []
-    for talk in talks:
-        for new in range(1, len(talk.turns)):
-            pairs = [pair for pair in talk.pairs if pair[1] == new and pair[2] != UNKNOWN]
-            old = [talk.turns[pair[0]].said for pair in pairs]
-            said = talk.turns[new].said
-            scored += [
-                Scored(talk.language, pair[2], float(light), reading.change)
-                for pair, light, reading in zip(
-                    pairs, reader.propose(old, said), reader.compare(old, said), strict=True
-                )
-            ]
-    return scored
-
-
-def aurocs(scored: Sequence[Scored]) -> dict[str, float]:
-    """Return the area under the curve of "replaces or ends", for both heads."""
-    truth = [pair.is_change for pair in scored]
-    if len(set(truth)) < 2:
-        return {}
-    return {
-        "light": float(roc_auc_score(truth, [pair.light for pair in scored])),
-        "together": float(roc_auc_score(truth, [pair.change for pair in scored])),
-    }
 
 
 def play(reader: Reader, talks: Sequence[Talk]) -> Played:
@@ -120,15 +57,15 @@ def play(reader: Reader, talks: Sequence[Talk]) -> Played:
     for talk in talks:
         ended = _changes(reader, talk)
         truth = talk.ended()
-        unsure = {old for old, _, relation in talk.pairs if relation == UNKNOWN}
-        for place, turn in enumerate(talk.turns):
+        kept = talk.lasting_turns()
+        for place in range(len(talk.turns)):
             by = ended.get(place)
             if place in truth:
                 counts["updates"] += 1
                 counts["found"] += by is not None and by >= truth[place]
                 if by is None:
                     missed.append(_line(talk, place, truth[place]))
-            elif turn.label is not None and place not in unsure:
+            elif place in kept:
                 counts["kept"] += 1
                 if by is not None:
                     counts["wrong"] += 1
@@ -143,117 +80,75 @@ def play(reader: Reader, talks: Sequence[Talk]) -> Played:
     )
 
 
-def statement_shares(reader: Reader, talks: Sequence[Talk]) -> tuple[list[float], list[float]]:
-    """Return the highest `together` of a change: of ended statements, of those that stay.
+@dataclass(frozen=True)
+class Decision:
+    """A pair that the reader decides about, with its label."""
 
-    An ended statement's is that of the turn that ends it. The dialogues were read
-    (`read_vectors`).
+    talk: str
+    old: int
+    numbers: tuple[float, ...]
+    """See `change_numbers`."""
+    ends: bool
+    """Whether the new statement ends the old one, by the labels."""
+    keeps: bool
+    """Whether nothing ends the old one, by the labels, and it states something."""
+
+
+def decisions(reader: Reader, talks: Sequence[Talk], seed: int = 0) -> list[Decision]:
+    """Return what may be decided in talks, each turn beside its speaker's earlier ones.
+
+    Turns that the rules leave out, and pairs whose relation the labels leave open, are
+    none of it. Each turn also stands beside turns of other talks, as it does in a memory
+    that has grown: what the light head proposes of them is no change.
     """
-    ended: list[float] = []
-    kept: list[float] = []
-    for talk in talks:
+    every = Reader(reader.network, Thresholds(states=0.0, light=0.0, proposals=99))
+    rng = random.Random(seed)
+    known = read_vectors(reader, talks)
+    turns = [(talk, turn) for talk in known for turn in talk.turns]
+    decided: list[Decision] = []
+    for talk in known:
+        names = {turn.said.speaker for turn in talk.turns}
         truth = talk.ended()
-        unsure = {old for old, _, relation in talk.pairs if relation == UNKNOWN}
-        shares = [0.0] * len(talk.turns)
-        said = [turn.said for turn in talk.turns]
-        for new in range(1, len(said)):
-            for old, reading in enumerate(reader.compare(said[:new], said[new])):
-                if truth.get(old, new) == new:
-                    share = together(reading.change, said[old].states, said[new].states)
-                    shares[old] = max(shares[old], share)
-        for place, turn in enumerate(talk.turns):
-            if place in truth:
-                ended.append(shares[place])
-            elif turn.label is not None and place not in unsure:
-                kept.append(shares[place])
-    return ended, kept
+        kept = talk.lasting_turns()
+        unsure = {(old, new) for old, new, relation in talk.pairs if relation == UNKNOWN}
+        left_out = [bool(context_reason(turn.said.text, names=names)) for turn in talk.turns]
+        for new, turn in enumerate(talk.turns):
+            if left_out[new]:
+                continue
+            said = turn.said
+            earlier = [
+                old
+                for old in range(new)
+                if talk.turns[old].said.speaker == said.speaker and not left_out[old]
+            ]
+            for own in every.weigh(said, [talk.turns[old].said for old in earlier]):
+                old = earlier[own.index]
+                ends = truth.get(old) == new
+                if ends or (old, new) not in unsure:
+                    decided.append(Decision(talk.id, old, own.numbers, ends, old in kept))
+            others = [
+                replace(other.said, speaker=said.speaker, at=pair.old.at)
+                for there, other in rng.sample(turns, min(_BESIDE, len(turns)))
+                if (pair := strangers(there, other, talk, turn, rng)) is not None
+            ]
+            decided += [
+                Decision(talk.id, -1, own.numbers, ends=False, keeps=False)
+                for own in reader.weigh(said, others)
+            ]
+    return decided
 
 
-def turn_scores(reader: Reader, talks: Sequence[Talk]) -> dict[str, float]:
-    """Return the turn head's accuracies; `value` counts equal spans."""
-    right: Counter[str] = Counter()
-    seen: Counter[str] = Counter()
-
-    def count(name: str, is_right: bool) -> None:
-        seen[name] += 1
-        right[name] += is_right
-
-    for talk, readings in zip(talks, _readings(reader, talks), strict=True):
-        for turn, reading in zip(talk.turns, readings, strict=True):
-            label = turn.label
-            states = reading.states >= 0.5
-            name = "small talk" if talk.is_chat else "states" if label else "states nothing"
-            count(name, states == (label is not None))
-            if label is not None:
-                count("subject", SUBJECTS[label.subject] == reading.subject)
-                count("time", TIMES[label.time] == reading.time)
-                count("polarity", POLARITIES[label.polarity] == reading.polarity)
-                count("value", label.value == reading.value)
-    return {name: right[name] / total for name, total in seen.items()}
-
-
-def match_scores(reader: Reader, talks: Sequence[Talk]) -> dict[str, float]:
-    """Return how well questions find their turns: area, first hits, spans."""
-    truth: list[bool] = []
-    shares: list[float] = []
+def turn_scores(talks: Sequence[Talk]) -> dict[str, float]:
+    """Return how often it is told whether a turn states something, of talks that were read."""
     right: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     for talk in talks:
-        for question in talk.questions:
-            readings = reader.match(question.text, [turn.said for turn in talk.turns])
-            gold = [MATCHES[match] == "answers" for match in question.matches]
-            truth += gold
-            shares += [reading.answers for reading in readings]
-            if any(gold):
-                best = int(np.argmax([reading.answers for reading in readings]))
-                seen["first"] += 1
-                right["first"] += gold[best]
-                if gold[best]:
-                    seen["span"] += 1
-                    right["span"] += readings[best].span == question.spans[best]
-    scores = {name: right[name] / total for name, total in seen.items()}
-    if len(set(truth)) == 2:
-        scores["answers, area"] = float(roc_auc_score(truth, shares))
-    return scores
-
-
-def read_conversation(path: Path) -> list[Statement]:
-    """Return the turns of a conversation of LoCoMo, in order."""
-    conversation = json.loads(path.read_text(encoding="utf-8"))["conversation"]
-    numbers = sorted(int(match[1]) for name in conversation if (match := _SESSION.fullmatch(name)))
-    turns: list[Statement] = []
-    for number in numbers:
-        written = conversation[f"session_{number}_date_time"]
-        at = datetime.strptime(written, "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
-        turns += [
-            Statement(turn["text"], turn["speaker"], at)
-            for turn in conversation[f"session_{number}"]
-            if turn["text"].strip()
-        ]
-    return turns
-
-
-def chat_changes(
-    reader: Reader, name: str, turns: Sequence[Statement], *, same_speaker: bool = True
-) -> list[ChatChange]:
-    """Return every change in a conversation, each turn judged against its speaker's earlier ones.
-
-    A statement that was ended is no candidate any more.
-    """
-    known = reader.read(turns)
-    gone: set[int] = set()
-    changes: list[ChatChange] = []
-    for place, turn in enumerate(known):
-        earlier = [
-            number
-            for number in range(place)
-            if number not in gone and (not same_speaker or known[number].speaker == turn.speaker)
-        ]
-        for change in reader.changes(turn, [known[number] for number in earlier]):
-            old = earlier[change.index]
-            gone.add(old)
-            changes.append(ChatChange(name, known[old], turn, change.relation, change.probability))
-    return changes
+        for turn in talk.turns:
+            name = "states nothing" if turn.label is None else "states"
+            name = "small talk" if talk.is_chat else name
+            seen[name] += 1
+            right[name] += ((turn.said.states or 0.0) >= 0.5) == (turn.label is not None)
+    return {name: right[name] / total for name, total in seen.items()}
 
 
 def _changes(reader: Reader, talk: Talk) -> dict[int, int]:
@@ -266,12 +161,6 @@ def _changes(reader: Reader, talk: Talk) -> dict[int, int]:
         ):
             ended[standing[change.index]] = new
     return ended
-
-
-def _readings(reader: Reader, talks: Sequence[Talk]) -> list[tuple[TurnReading, ...]]:
-    texts = [turn.said.text for talk in talks for turn in talk.turns]
-    readings = iter(reader.read_turns(texts))
-    return [tuple(next(readings) for _ in talk.turns) for talk in talks]
 
 
 def _line(talk: Talk, old: int, new: int) -> str:

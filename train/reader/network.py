@@ -23,13 +23,10 @@ from memagent.language.network import ATTENTION_HEADS, SCALE, read_arrays
 from memagent.language.reader import (
     EXTRAS,
     LIGHT,
-    MATCHES,
-    POLARITIES,
     RELATIONS,
-    SUBJECTS,
-    TIMES,
     Thresholds,
 )
+from train.reader.examples import POLARITIES, SUBJECTS, TIMES
 
 POSITIONS = 192
 TURN_CLASSES = (2, len(SUBJECTS), len(TIMES), len(POLARITIES))
@@ -126,8 +123,6 @@ class ReaderNetwork(nn.Module):
         self.near = nn.Linear(width, LIGHT)
         self.light = TwoLayers(4 * LIGHT + EXTRAS, len(RELATIONS))
         self.pair = TwoLayers(2 * width + EXTRAS, len(RELATIONS))
-        self.match = TwoLayers(2 * width, len(MATCHES))
-        self.answer = nn.Linear(width, 2)
 
     def forward(self, batch: TextBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return states (B, T, D), first states beside means (B, 2 D), unit vectors (B, D)."""
@@ -255,6 +250,7 @@ def save_network(
 ) -> None:
     """Write the file of a network's arrays; equal arrays give equal bytes."""
     bars = (thresholds.states, thresholds.light, thresholds.change, thresholds.proposals)
+    bars += thresholds.weights
     buffer = io.BytesIO()  # numpy dates each entry 1980
     np.savez(buffer, allow_pickle=False, **arrays, thresholds=np.array(bars, np.float32))
     # matches of three bytes, which the other strategies take, cost more than their letters

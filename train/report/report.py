@@ -8,25 +8,177 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from environments.rewards.metrics import ratio_interval
 from memagent.core.errors import ConfigError
-from memagent.pages.charts import Axes, Chart, column_chart, dot_chart, number, share
+from memagent.pages.charts import Axes, Chart, Point, Row, column_chart, dot_chart, number, share
 from memagent.pages.document import figure_cells, figures, fold, report_page, section, table, tiles
 from memagent.pages.run_folders import (
     Json,
     Run,
     branch_chart,
+    lines_of_file,
     plain_chart,
     read_run,
     reward_charts,
     update_charts,
     validation_charts,
 )
-from train.report.figures import PHASES, anchors, correlation, phases, rewards_by_session
+
+if TYPE_CHECKING:
+    from train.rollouts.experience import Step  # which needs torch; reading a run's files does not
+
+
+# The line of `steps.jsonl` for a step: figures, rewards of groups, anchors, sampled replies.
+#
+# When a run goes on from a checkpoint, `keep_lines` takes out what came after it.
+
+SAMPLES = 4
+"""Replies kept of a step."""
+
+
+def step_record(step: Step, *, number: int, figures: Mapping[str, float]) -> dict[str, Any]:
+    """Return the step as plain JSON values."""
+    calls = {
+        call.response.id: call
+        for group in step.rollouts
+        for run in (*group.rollouts, *(one for local in group.locals for one in local.reruns))
+        for call in run.calls
+    }
+    shown = [key for key in step.credit.advantages if key in calls]
+    spaced = shown[:: max(1, len(shown) // SAMPLES)][:SAMPLES]
+    return {
+        "step": number,
+        "figures": {name: round(value, 6) for name, value in figures.items()},
+        "groups": [
+            {
+                "branch": group.key.branch,
+                "role": group.key.role.value,
+                "episode": group.key.episode_id,
+                "session": group.key.session,
+                "question": group.key.question_id,
+                "rewards": [
+                    None if one.reward is None else round(one.reward, 6) for one in group.members
+                ],
+            }
+            for group in step.groups
+        ],
+        "anchors": _anchors(step),
+        "samples": [
+            {
+                "role": calls[key].role.value,
+                "session": calls[key].step.session_id,
+                "advantage": round(step.credit.advantages[key], 6),
+                "text": calls[key].response.text[:2_000],
+            }
+            for key in spaced
+        ],
+    }
+
+
+def _anchors(step: Step) -> list[list[float]]:
+    """Return [global, local] advantages of the anchors of local groups.
+
+    An anchor is the run of a session that was compared in both ways.
+    """
+    by_branch = step.credit.by_branch
+    everywhere, here = by_branch.get("global", {}), by_branch.get("local", {})
+    firsts = [
+        member.response_ids[0]
+        for group in step.groups
+        if group.key.branch == "local"
+        for member in group.members
+        if member.response_ids
+    ]
+    return [
+        [round(everywhere[key], 4), round(here[key], 4)]
+        for key in firsts
+        if key in everywhere and key in here
+    ]
+
+
+def keep_lines(path: Path, keeps: Callable[[dict[str, Any]], bool]) -> None:
+    """Rewrite a file of lines with those that `keeps` accepts."""
+    if path.is_file():
+        lines = [line for line in lines_of_file(path) if keeps(line)]
+        fresh = path.with_suffix(".fresh")
+        fresh.write_text(
+            "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8"
+        )
+        fresh.replace(path)
+
+
+# Figures of a training run that only its report shows: time, credit, reward by session.
+
+PHASES = (
+    "generation",
+    "agent and scoring",
+    "log-probabilities",
+    "loss and optimizer",
+    "credit and packing",
+)
+"""The phases of an update by time; the last is the rest."""
+
+
+def phases(run: Run) -> list[Row]:
+    """Return (update, seconds of each of `PHASES`) for every batch of experience."""
+    seconds = dict(run.logged("step_time"))
+    rows: list[Row] = []
+    for stage in run.stages:
+        starts = [line["step"] for line in stage.steps]
+        span = starts[1] - starts[0] if len(starts) > 1 else 1
+        ends = [*starts[1:], *(at + span for at in starts[-1:])]
+        for line, until in zip(stage.steps, ends, strict=True):
+            updates = range(stage.first + line["step"] + 1, stage.first + until + 1)
+            if not updates or any(update not in seconds for update in updates):
+                continue
+            time = {name.removeprefix("time/"): value for name, value in line["figures"].items()}
+            playing, agent, logps = time["generation"], time["agent"], time["logps"]
+            credit = max(0.0, time["experience"] - playing - agent)
+            whole = sum(seconds[update] for update in updates)
+            learning = max(0.0, whole - time["experience"] - logps)
+            rows.append((updates[0], playing, agent, logps, learning, credit))
+    return rows
+
+
+def anchors(run: Run) -> list[Point]:
+    """Return (global, local) advantages of the anchors' sessions, without those of no credit."""
+    pairs = [(float(x), float(y)) for _, line in run.steps for x, y in line.get("anchors", ())]
+    return [(x, y) for x, y in pairs if x or y]
+
+
+def rewards_by_session(run: Run, *, first: float, last: float) -> dict[int, float]:
+    """Return the mean global reward by a session's place over a part of the run.
+
+    The part goes from `first` to `last`, in shares of the run's batches.
+    """
+    steps = run.steps
+    start = int(first * len(steps))
+    rewards: dict[int, list[float]] = {}
+    for _, line in steps[start : max(start + 1, int(last * len(steps)))]:
+        for group in line["groups"]:
+            if group["branch"] == "global" and group["session"] is not None:
+                earned = [reward for reward in group["rewards"] if reward is not None]
+                rewards.setdefault(group["session"], []).extend(earned)
+    return {place: fmean(values) for place, values in sorted(rewards.items()) if values}
+
+
+def correlation(points: Sequence[Point]) -> float | None:
+    """Return Pearson's r; None for fewer than three points or no variance."""
+    if len(points) < 3:
+        return None
+    mean_x, mean_y = fmean([x for x, _ in points]), fmean([y for _, y in points])
+    xx = sum((x - mean_x) ** 2 for x, _ in points)
+    yy = sum((y - mean_y) ** 2 for _, y in points)
+    if not xx or not yy:
+        return None
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / (xx * yy) ** 0.5
+
 
 _TESTED = (
     "f1",

@@ -25,7 +25,7 @@ def accuracy(rewards_G: Sequence[float]) -> float:
 
 @dataclass(kw_only=True)
 class SuccessHistory:
-    """Beta(a, b) beliefs about the success rate of groups by name; the prior is Beta(1, 1)."""
+    """Beta(a, b) beliefs about the success rate of kinds of groups; the prior is Beta(1, 1)."""
 
     decay: float = 0.9
     """Share of a belief's distance from the prior that is left after each update of the
@@ -35,7 +35,9 @@ class SuccessHistory:
     """Version of the policy that plays now."""
     beliefs: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     rates: dict[str, float] = field(default_factory=dict[str, float])
-    """Accuracy at the last visit."""
+    """Accuracy in the last step that met the kind, over all its groups."""
+    runs: dict[str, int] = field(default_factory=dict[str, int])
+    """Runs that it rests on."""
     versions: dict[str, int] = field(default_factory=dict[str, int])
     """Version of the policy at the last visit."""
 
@@ -46,8 +48,10 @@ class SuccessHistory:
         a, b = self.belief(name)
         won = accuracy(rewards_G) * len(rewards_G)
         self.beliefs[name] = (a + won, b + len(rewards_G) - won)
+        same = self.runs.get(name, 0) if self.versions.get(name) == self.version else 0
+        self.runs[name] = same + len(rewards_G)
+        self.rates[name] = (same * self.last(name) + won) / self.runs[name]
         self.versions[name] = self.version
-        self.rates[name] = accuracy(rewards_G)
 
     def belief(self, name: str) -> tuple[float, float]:
         """Return (a, b) of a group, faded by the updates since; the prior for one never seen."""
@@ -61,7 +65,7 @@ class SuccessHistory:
         return a / (a + b)
 
     def last(self, name: str) -> float:
-        """Return the accuracy at the last visit; 0.5 for a group never seen."""
+        """Return the accuracy in the last step that met it; 0.5 for a kind never seen."""
         return self.rates.get(name, 0.5)
 
     def state(self) -> dict[str, Any]:
@@ -69,6 +73,7 @@ class SuccessHistory:
         return {
             "beliefs": {name: list(belief) for name, belief in self.beliefs.items()},
             "rates": dict(self.rates),
+            "runs": dict(self.runs),
             "versions": dict(self.versions),
             "version": self.version,
         }
@@ -77,6 +82,7 @@ class SuccessHistory:
         """Take over the values that `state` gave."""
         self.beliefs = {name: (float(a), float(b)) for name, (a, b) in state["beliefs"].items()}
         self.rates = {name: float(rate) for name, rate in state["rates"].items()}
+        self.runs = {name: int(count) for name, count in state.get("runs", {}).items()}
         self.version = int(state.get("version", 0))
         self.versions = {name: int(value) for name, value in state.get("versions", {}).items()}
 

@@ -8,10 +8,12 @@ for.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from environments.play.rollout import MemoryAgent
+from environments.records import Episode
 from train.errors import TrainFault
 
 
@@ -93,3 +95,30 @@ def draw_anchors(
     return {
         place: member for place, (chance, member) in enumerate(drawn) if chance < chances[place]
     }
+
+
+# Questions about a memory right after a session.
+#
+# An episode's own questions mostly come at its end: about half of its sessions hold no
+# fact that one of them still asks for, and those that were overwritten never do. A world
+# that knows what held after each session can ask about that instead (`AskedAfter`). Then
+# a rerun is credited for what its own session taught, whatever became of it later.
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionedEpisode:
+    """An episode up to a session, with questions about what held right after it."""
+
+    episode: Episode
+    """Its sessions up to that one, and the questions."""
+    answering: MemoryAgent | None = None
+    """Agent that can answer these questions; None for the one that answers the others."""
+
+
+AskedAfter = Callable[[Episode, int], QuestionedEpisode]
+"""Gives an episode as it was asked after the session of that place (from 0)."""
+
+
+def as_played(episode: Episode, _place: int) -> QuestionedEpisode:
+    """Ask an episode's own questions: all that an environment without a truth has."""
+    return QuestionedEpisode(episode=episode)

@@ -14,10 +14,12 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from environments.play.rollout import play, replay_session
-from environments.records import Episode, SessionTrace, Trajectory
+from environments.records import Episode, Probe, SessionTrace, Trajectory
+from environments.rewards.questions import questions_for
 from environments.views import truncate
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import ModelError
@@ -27,10 +29,23 @@ from memagent.core.snapshot import EMPTY, MemorySnapshot
 from memagent.protocols import ChatModel
 from train.errors import TrainFault
 from train.rollouts.allocation import Allocator, SuccessHistory, even
-from train.rollouts.anchors import AnchorSelector, SessionSpread, draw_anchors, uniform
-from train.rollouts.hints import AllHints, HintedModel, Hints, TaughtModel, no_hints
-from train.rollouts.questions import AskedAfter, as_played, is_due
-from train.rollouts.slots import NO_HINTER, Hinter
+from train.rollouts.anchors import (
+    AnchorSelector,
+    AskedAfter,
+    SessionSpread,
+    as_played,
+    draw_anchors,
+    uniform,
+)
+from train.rollouts.slots import (
+    NO_HINTER,
+    AllHints,
+    HintedModel,
+    Hinter,
+    Hints,
+    TaughtModel,
+    no_hints,
+)
 from train.sampling.policy import Call, PolicyModel
 
 T = TypeVar("T")
@@ -144,7 +159,7 @@ class Collector:
     spread: SessionSpread = field(default_factory=SessionSpread)
     """Reward variance of sessions in earlier steps, for anchor selectors."""
     history: SuccessHistory = field(default_factory=SuccessHistory)
-    """Success of sessions and questions in earlier steps, for allocators."""
+    """Success of kinds of sessions and questions in earlier steps, for allocators."""
     asked_after: AskedAfter = as_played
     """Gives the questions by which reruns of a session are compared."""
     hints: Hints = no_hints
@@ -173,6 +188,22 @@ class Collector:
         A resumed run therefore draws the same.
         """
         return random.Random("/".join(map(str, (self.plan.seed, *names))))
+
+    def due(self, episode: Episode, place: int) -> tuple[Probe, ...]:
+        """Return the questions that can be asked right after a session."""
+        asked = self.asked_after(episode, place).episode
+        return questions_for(("due",), asked, place, rehearsal=0).due
+
+    def session_kind(self, episode: Episode, place: int) -> str:
+        """Return the name in the history that a session shares with its like.
+
+        It tells how far into the talk the session is, in doublings, and the category that
+        most of its questions have. Generated episodes never come twice, so what was learned
+        about one of them alone would never be asked for again.
+        """
+        categories = sorted(probe.category for probe in self.due(episode, place))
+        most = max(dict.fromkeys(categories), key=categories.count, default="")
+        return f"session {place.bit_length()}/{most}"
 
     async def rerun(
         self, group: RolloutGroup, place: int, memory: MemorySnapshot, numbers: Iterable[int]
@@ -206,11 +237,11 @@ class Collector:
         anchors = {
             place: member
             for place, member in anchors.items()
-            if is_due(self.asked_after(episode, place), place)
+            if self.due(episode, place)  # else a rerun could earn nothing
         }
         places = sorted(anchors)
         numbers = self.plan.allocator.plan(
-            [session_name(episode, place) for place in places],
+            [self.session_kind(episode, place) for place in places],
             each=self.plan.reruns,
             history=self.history,
             draws=self.draws(step, episode.id, "reruns"),
@@ -259,6 +290,7 @@ class Collector:
                 episode=episode,
                 hinter=hinter,
                 hints=self.hints,
+                kind=partial(self.session_kind, episode),
                 draws=lambda place: self.draws(step, episode.id, "hints", place),
             )
 
@@ -372,8 +404,3 @@ def check_shared_starts(group: RolloutGroup) -> None:
             f"episode {group.episode.id!r} was played by policy versions "
             f"{sorted(versions | {group.version})}"
         )
-
-
-def session_name(episode: Episode, place: int) -> str:
-    """Return the name of a session in the history."""
-    return f"{episode.id}/{place}"

@@ -8,9 +8,11 @@ compares, and the credit pass here joins advantages to the sampled tokens.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from statistics import fmean
 from time import perf_counter
 from typing import Protocol
 
@@ -19,18 +21,147 @@ from environments.records import Episode
 from environments.rewards.scoring import Scoring
 from memagent.core.exchange import Role, TokenTrace
 from train.credit.advantages import Credit, logo_advantages
-from train.credit.groups import CreditGroup, Sampled, TokenValues, is_flat, planned_rows
+from train.credit.groups import (
+    CreditGroup,
+    Sampled,
+    ScoredGroup,
+    TokenValues,
+    is_flat,
+    planned_rows,
+)
 from train.credit.objectives import marked
-from train.credit.scored import ScoredGroup
 from train.rollouts.allocation import SuccessHistory
 from train.rollouts.anchors import SessionSpread
 from train.rollouts.collect import Collector, RolloutGroup
-from train.rollouts.comparisons import Comparison
-from train.rollouts.figures import batch_figures, step_figures
-from train.rollouts.grading import CreditPlan, Grading
+from train.rollouts.grading import Comparison, CreditPlan, Grading
 from train.rollouts.scoring import score_runs
 from train.rollouts.slots import Replay
+from train.sampling.batcher import BatchStats
 from train.sampling.policy import Call, PolicyModel
+
+# Figures: the numbers that a step writes to the log.
+
+_COUNTS = frozenset(
+    {
+        "rollouts/failed",
+        "rollouts/reruns",
+        "tokens/completion",
+        "tokens/reruns_unscored",
+        "rows/real",
+        "rows/counted",
+        "rows/padded",
+    }
+)
+"""Figures that processes add up; those of groups are told by their names."""
+
+
+def step_figures(
+    rollouts: Sequence[RolloutGroup],
+    comparisons: Sequence[Comparison],
+    groups: Sequence[CreditGroup],
+    credit: Credit,
+    calls: Sequence[Call],
+) -> dict[str, float]:
+    """Return the figures of a step by name."""
+    return (
+        _rewards(comparisons, groups)
+        | _groups(credit)
+        | _ops(rollouts)
+        | {
+            "tokens/reruns_unscored": float(
+                sum(
+                    call.response.usage.completion_tokens
+                    for comparison in comparisons
+                    if comparison.branch == "local" and not comparison.rewards_G
+                    for run in comparison.runs
+                    for call in run.calls
+                )
+            ),
+            "rollouts/failed": float(
+                sum(rollout.failed for group in rollouts for rollout in group.rollouts)
+            ),
+            "rollouts/reruns": float(
+                sum(len(local.reruns) for group in rollouts for local in group.locals)
+            ),
+            "tokens/completion": float(
+                sum(call.response.usage.completion_tokens for call in calls)
+            ),
+            "tokens/cut": fmean([call.response.finish == "length" for call in calls] or [0.0]),
+        }
+    )
+
+
+def joined_figures(processes: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the figures of a step on all processes from those of each.
+
+    Counts are added up; shares, means and seconds are averaged over the processes that
+    have them.
+    """
+    names = dict.fromkeys(name for figures in processes for name in figures)
+    joined: dict[str, float] = {}
+    for name in names:
+        values = [figures[name] for figures in processes if name in figures]
+        counted = name in _COUNTS or (
+            name.startswith("groups/") and not name.endswith(("_flat", "_spread"))
+        )
+        joined[name] = sum(values) if counted else fmean(values)
+    return joined
+
+
+def batch_figures(before: BatchStats, after: BatchStats) -> dict[str, float]:
+    """Return how a step's model calls were batched.
+
+    In each round some calls join; the width is the mean number under way then.
+    """
+    rounds = after.rounds - before.rounds
+    return {
+        "batches/rounds": float(rounds),
+        "batches/width": (after.under_way - before.under_way) / max(1, rounds),
+    }
+
+
+def _rewards(comparisons: Sequence[Comparison], groups: Sequence[CreditGroup]) -> dict[str, float]:
+    """Return the mean of every part of the rewards, and of the rewards, by branch."""
+    values: dict[str, list[float]] = {}
+    for comparison in comparisons:
+        branch = comparison.branch
+        if branch == "answer":
+            values.setdefault("reward/answer/reward", []).extend(comparison.rewards_G)
+        for run in comparison.runs:
+            for name, amount in run.parts.items():
+                values.setdefault(f"reward/{branch}/{name}", []).append(amount)
+    for group in groups:
+        branch = group.key.branch
+        for name in {branch, branch if branch in ("local", "answer") else "global"}:
+            values.setdefault(f"reward/{name}", []).extend(group.rewards_G)
+    return {name: fmean(amounts) for name, amounts in values.items() if amounts}
+
+
+def _groups(credit: Credit) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for branch, count in credit.groups.items():
+        figures[f"groups/{branch}"] = float(count)
+        figures[f"groups/{branch}_flat"] = credit.flat.get(branch, 0) / count
+        figures[f"groups/{branch}_spread"] = credit.spread.get(branch, 0.0)
+    figures["groups/unscored"] = float(credit.unscored)
+    return figures
+
+
+def _ops(rollouts: Sequence[RolloutGroup]) -> dict[str, float]:
+    """Return the share of each kind of op, and the ops a session."""
+    reports = [
+        trace.report
+        for group in rollouts
+        for rollout in group.rollouts
+        for trace in rollout.trajectory.traces
+    ]
+    mix: Counter[str] = Counter()
+    for report in reports:
+        mix.update(report.op_counts)
+    total = sum(mix.values()) or 1
+    return {f"ops/{kind.lower()}": count / total for kind, count in mix.items()} | {
+        "ops/session": total / max(1, len(reports))
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +242,7 @@ class Histories(Protocol):
 
     @property
     def history(self) -> SuccessHistory:
-        """The successes by episode."""
+        """The successes by kind of session or question."""
         ...
 
 
@@ -217,17 +348,16 @@ class Experience:
         grading = Grading(
             collector=self.collector, plan=self.plan, answering=self.answering, scoring=self.scoring
         )
-        comparisons = [each for group in rollouts for each in await score_runs(grading, group)]
-        for comparison in comparisons:
+        scored = [(group, each) for group in rollouts for each in await score_runs(grading, group)]
+        for group, comparison in scored:
             if comparison.branch == "local" and comparison.session is not None:
                 self.collector.spread.see(comparison.session, comparison.rewards_G)
             if comparison.name is not None:
                 self.collector.history.see(comparison.name, comparison.rewards_G)
             if comparison.session is not None:
-                episode_id = comparison.episode_key.partition("/")[2]
-                name = f"{episode_id}/{comparison.session}"
-                self.collector.plan.hinter.see(name, comparison.rewards_G)
-        return comparisons
+                kind = self.collector.session_kind(group.episode, comparison.session)
+                self.collector.plan.hinter.see(kind, comparison.rewards_G)
+        return [comparison for _, comparison in scored]
 
 
 def sampled_of(

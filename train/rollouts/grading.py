@@ -11,7 +11,7 @@ scores is fixed for a whole step and answers greedily.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
@@ -23,15 +23,193 @@ from memagent.core.exchange import Role, Sampling
 from memagent.core.records import Session
 from memagent.core.reports import IngestReport
 from memagent.core.snapshot import MemorySnapshot
+from memagent.memory.incoming import split_session
 from train.credit.advantages import EVERYTHING, Balance, group_zscore
-from train.credit.groups import Branch
+from train.credit.groups import Branch, CreditGroup, Estimator, GroupKey, Member, Selector, is_flat
 from train.credit.objectives import Objective
-from train.credit.slots import Estimator, Selector
 from train.rollouts.collect import Collector
-from train.rollouts.comparisons import GradedRun
-from train.rollouts.lineage import ChunkRun, CreditUnit, chunk_runs, turns_by_chunk
 from train.rollouts.slots import NO_SOURCE, GroupSource
-from train.settings.options import MANAGER_ROLES
+from train.sampling.policy import Call
+from train.settings.options import ANSWER_ROLES, MANAGER_ROLES
+
+# Comparisons: graded runs that began alike, before they are split by role.
+#
+# A comparison becomes one credit group for each trained role, so the roles of a run share
+# its reward.
+#
+# Shapes: G runs of a comparison.
+
+# Credit by chunk and by call, along the lineage of what a question asks for.
+#
+# A question names the turns of its evidence, a turn lies in one chunk of its session, and a
+# fact names the turn that it was taken from. So a question about a chunk's turns says
+# something about the calls of that chunk, and nothing about those of another one. And a
+# manager that was not handed the evidence, since the extractor left it out, is not to
+# blame for its absence.
+#
+# Rehearsed questions about earlier sessions count for every chunk: any of them may have
+# spoilt a memory. A chunk that no question is about has its session's reward.
+
+CreditUnit = Literal["session", "chunk", "call"]
+"""All calls of a session share its reward; or those of a chunk; or those of a chunk, but
+for a manager's call that was not handed the evidence.
+"""
+Grade = Callable[[Sequence[ProbeScore], IngestReport], float | None]
+"""Gives the reward of these scores, and of the part of a session that a report is about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkRun:
+    """A chunk's part of one run."""
+
+    calls: tuple[Call, ...]
+    reward: float | None
+    handed: bool = True
+    """Whether the facts of the chunk cite a turn that one of its questions needs."""
+
+
+def turns_by_chunk(session: Session, *, chunk_turns: int) -> list[frozenset[str]]:
+    """Return the ids of the turns in each chunk of a session, cut as a design cuts it."""
+    return [frozenset(chunk.turn_ids) for chunk in split_session(session, chunk_turns=chunk_turns)]
+
+
+def chunk_runs(
+    whole: ChunkRun,
+    *,
+    turns: Sequence[frozenset[str]],
+    probes: Sequence[Probe],
+    scores: Sequence[ProbeScore],
+    report: IngestReport,
+    grade: Grade,
+) -> tuple[ChunkRun, ...]:
+    """Return the parts of a session's run, which is given as one, by chunk.
+
+    `turns` are those of each chunk, `probes` the session's own questions among all that
+    were scored.
+    """
+    parts: list[ChunkRun] = []
+    for index, heard in enumerate(turns):
+        spoken = tuple(call for call in whole.calls if call.step.chunk_index == index)
+        part = ChunkRun(calls=spoken, reward=whole.reward)
+        own = [probe for probe in probes if heard & set(probe.evidence_turn_ids)]
+        if own:
+            others = {probe.id for probe in probes} - {probe.id for probe in own}
+            chunks = tuple(chunk for chunk in report.chunks if chunk.index == index)
+            facts = [fact for chunk in chunks for fact in chunk.facts]
+            cited = {turn for fact in facts for turn in fact.source_turn_ids}
+            part = replace(
+                part,
+                reward=grade(
+                    [score for score in scores if score.probe_id not in others],
+                    report.model_copy(update={"chunks": chunks}),
+                ),
+                handed=any(heard & cited & set(probe.evidence_turn_ids) for probe in own),
+            )
+        parts.append(part)
+    return tuple(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradedRun:
+    """One run with its calls and its reward."""
+
+    calls: tuple[Call, ...]
+    start: str | None = None
+    """Digest of the snapshot that it began from; None for a whole rollout."""
+    reward: float | None = None
+    """None for a run that failed or could not be scored."""
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Amounts of the reward's terms by name."""
+    weights: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Weights of these terms in the reward."""
+    chunks: tuple[ChunkRun, ...] = ()
+    """Its parts by chunk, where they have credit of their own."""
+    by_call: bool = False
+    """Whether a manager's call that was not handed the evidence has no credit."""
+
+    def part(self, role: Role, chunk: int | None) -> tuple[float | None, tuple[Call, ...]]:
+        """Return the reward and the calls of a chunk; None for what lies in no chunk."""
+        if chunk is None:
+            inside = {call.response.id for part in self.chunks for call in part.calls}
+            return self.reward, tuple(c for c in self.calls if c.response.id not in inside)
+        if chunk >= len(self.chunks):
+            return None, ()
+        part = self.chunks[chunk]
+        masked = self.by_call and role is Role.MANAGER and not part.handed
+        return None if masked else part.reward, part.calls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Runs of one episode that began alike and answered the same questions."""
+
+    branch: Branch
+    episode_key: str
+    """Step and episode; `RolloutGroup.key`."""
+    version: int
+    """Version of the policy that spoke."""
+    runs: tuple[GradedRun, ...]
+    session: int | None = None
+    start: str | None = None
+    question_id: str | None = None
+    name: str | None = None
+    """Name of its kind in the history of successes; None for whole rollouts, which have none."""
+    refill: bool = False
+    """Whether it was run in the place of a flat one."""
+
+    @property
+    def rewards_G(self) -> list[float]:
+        """Rewards of the runs that were scored, in their order."""
+        return [run.reward for run in self.runs if run.reward is not None]
+
+    def groups(self, roles: Collection[Role]) -> list[CreditGroup]:
+        """Return a group for each trained role, or for each of its chunks.
+
+        Roles other than the answerer that said nothing have none.
+        """
+        manager = self.branch != "answer"
+        chunks = max((len(run.chunks) for run in self.runs), default=0)
+        groups = [
+            self._group(role, chunk)
+            for role in sorted(MANAGER_ROLES if manager else ANSWER_ROLES)
+            for chunk in (None, *range(chunks))
+            if role in roles
+        ]
+        return [
+            group
+            for group in groups
+            if group.key.role is Role.ANSWERER or any(m.response_ids for m in group.members)
+        ]
+
+    def teaches(self, roles: Collection[Role], *, tolerance: float = 0.0) -> bool:
+        """Tell whether any trained role has a group with different rewards."""
+        return not all(is_flat(group, tolerance=tolerance) for group in self.groups(roles))
+
+    def _group(self, role: Role, chunk: int | None) -> CreditGroup:
+        members: list[Member] = []
+        for run in self.runs:
+            reward, calls = run.part(role, chunk)
+            members.append(
+                Member(
+                    reward=reward,
+                    response_ids=tuple(call.response.id for call in calls if call.role is role),
+                    start=run.start,
+                    version=self.version,
+                    parts=run.parts,
+                    weights=run.weights,
+                )
+            )
+        key = GroupKey(
+            branch=self.branch,
+            role=role,
+            episode_id=self.episode_key,
+            session=self.session,
+            start=self.start,
+            question_id=self.question_id,
+            chunk=chunk,
+        )
+        return CreditGroup(key=key, members=tuple(members))
+
 
 _DRAWN: Final = {"drawn": 1.0}
 GREEDY = Sampling(temperature=0.0, max_tokens=64)

@@ -17,20 +17,21 @@ from typing import TypeVar
 
 from environments.play.group_scoring import score_group
 from environments.play.rollout import ask_probe
-from environments.records import Episode, Probe, ProbeScore, SessionTrace
-from environments.rewards.credit import after_credit, terminal_credit
+from environments.records import Probe, ProbeScore, SessionTrace
 from environments.rewards.questions import (
     SessionQuestions,
+    after_credit,
     drawn,
     episode_questions,
+    questions_for,
+    terminal_credit,
     terminal_probes,
 )
 from memagent.core.errors import ModelError
 from memagent.core.snapshot import MemorySnapshot
-from train.rollouts.collect import LocalRuns, Rollout, RolloutGroup, session_name
-from train.rollouts.comparisons import Comparison, GradedRun
-from train.rollouts.grading import Grading
-from train.rollouts.questions import QuestionedEpisode, local_questions
+from train.rollouts.anchors import QuestionedEpisode
+from train.rollouts.collect import LocalRuns, Rollout, RolloutGroup
+from train.rollouts.grading import Comparison, GradedRun, Grading
 from train.sampling.policy import Call
 from train.settings.options import ANSWER_ROLES, MANAGER_ROLES
 
@@ -272,8 +273,8 @@ def _questions(
 ) -> tuple[QuestionedEpisode, SessionQuestions]:
     """Return the episode as it is asked after a session, and the questions drawn."""
     plan, asked = grading.plan, grading.collector.asked_after(group.episode, place)
-    questions = local_questions(
-        group.key, asked, place, own=plan.questions, rehearsal=plan.rehearsal
+    questions = questions_for(
+        (group.key, place), asked.episode, place, own=plan.questions, rehearsal=plan.rehearsal
     )
     return asked, questions
 
@@ -303,7 +304,7 @@ async def _local_comparison(grading: Grading, group: RolloutGroup, local: LocalR
         version=group.version,
         session=local.session,
         start=local.start.digest,
-        name=session_name(group.episode, local.session),
+        name=grading.collector.session_kind(group.episode, local.session),
         runs=await grading.extended(
             await _graded_after(grading, group, local, runs),
             further,
@@ -352,7 +353,7 @@ async def answer_comparisons(grading: Grading, group: RolloutGroup) -> list[Comp
     allocator = collector.plan.allocator
     probes = drawn((group.key, "answers"), episode.probes, plan.answer_questions * allocator.pool)
     numbers = allocator.plan(
-        [_probe_name(episode, probe) for probe in probes],
+        [f"question/{probe.category}" for probe in probes],
         each=plan.answer_members,
         history=collector.history,
         draws=collector.draws(group.key, "answers"),
@@ -381,11 +382,6 @@ async def answer_comparisons(grading: Grading, group: RolloutGroup) -> list[Comp
     )
 
 
-def _probe_name(episode: Episode, probe: Probe) -> str:
-    """Return the name of a question in the history."""
-    return f"{episode.id}/{probe.id}"
-
-
 async def _answer_comparison(
     grading: Grading, group: RolloutGroup, probe: Probe, memory: MemorySnapshot, count: int
 ) -> Comparison:
@@ -398,7 +394,7 @@ async def _answer_comparison(
         version=group.version,
         start=memory.digest,
         question_id=probe.id,
-        name=_probe_name(group.episode, probe),
+        name=f"question/{probe.category}",
         runs=await grading.extended(
             await _graded_answers(grading, group, probe, memory, range(count)),
             further,

@@ -26,8 +26,8 @@ import typer
 from memagent.core.errors import ConfigError, MemAgentError
 from train.settings.former import current
 from train.settings.options import option_names
-from train.settings.preview import lines_of, preview
 from train.settings.run import RunSettings, check_folder, checked_run, load_run
+from train.settings.world import lines_of, preview
 
 _MISSING = 'training needs more packages: pip install "memagent[train]"'
 
@@ -108,7 +108,7 @@ def init_model(
     settings = checked_run({"seed": seed, "model": model, "environment": {"level": level}})
     _need_libraries()
     from train.run.models import new_model
-    from train.sampling.small_models import save_model
+    from train.sampling.decisions import save_model
 
     fresh, tokenizer = new_model(settings)
     save_model(fresh, tokenizer, folder)
@@ -238,7 +238,7 @@ def _preview(settings: RunSettings) -> None:
     plan = preview(settings)
     if not option_names() >= current(settings.trainer).keys():
         _need_libraries()
-        from train.run.stages import stage_config, stage_folder
+        from train.run.runs import stage_config, stage_folder
 
         for number, stage in enumerate(settings.stage):
             stage_config(settings, stage, stage_folder(settings, number))
@@ -254,7 +254,7 @@ def _need_libraries() -> None:
     """
     _say("loading torch and trl ...")
     try:
-        from train.run.logs import hush
+        from train.run.validation import hush
     except ImportError as error:
         raise ConfigError(f"{_MISSING} ({error})") from error
     hush()

@@ -36,13 +36,12 @@ from train.credit.groups import CreditGroup
 from train.credit.rows import build_rows, rows_of
 from train.rollouts.collect import RolloutGroup
 from train.rollouts.experience import Experience, GroupBatch
-from train.run.evaluation import facts_right
-from train.run.logs import quiet
 from train.run.models import Say, first_model
-from train.run.plans import TruthOf
-from train.run.stages import task_of, trainer_of
+from train.run.plans import TruthOf, facts_right
+from train.run.runs import task_of, trainer_of
 from train.run.task import TrainingTask
 from train.run.trainer import LoGoGRPOTrainer
+from train.run.validation import quiet
 from train.settings.run import RunSettings, Stage
 from train.sync import run_sync
 

@@ -17,20 +17,207 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import fields
+from difflib import get_close_matches
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
+import torch
 from accelerate import PartialState
 
+from environments.play.rollout import MemoryAgent
+from memagent.core.errors import ConfigError
+from memagent.plugins import load
 from train.ranks import on_main
-from train.run.config import check_share
-from train.run.evaluation import Evaluation
-from train.run.logs import versions
-from train.run.models import Say, first_model
-from train.run.stages import stage_config, stage_folder, task_of, train_stage
-from train.sampling.checkpoints import load_policy
-from train.settings.run import RunSettings, claim
+from train.rollouts.collect import Collector
+from train.rollouts.experience import Experience, StepSource
+from train.run.config import LoGoGRPOConfig, check_share
+from train.run.models import Say, bf16_works, first_model
+from train.run.plans import Evaluation, credit_plan, rollout_plan
+from train.run.task import ActingTrainingTask, TrainingTask
+from train.run.trainer import LoGoGRPOTrainer
+from train.run.validation import (
+    LogFile,
+    Progress,
+    StepLines,
+    Validation,
+    quiet,
+    save_policy,
+    versions,
+)
+from train.sampling.checkpoints import last_checkpoint, load_for_training, load_policy
+from train.sampling.policy import PolicyModel
+from train.settings.parts import is_acted_in
+from train.settings.run import RunSettings, Stage, claim
+
+# One stage of a run: its configuration, its trainer, its training.
+
+DAY_S = 86_400
+TRACKERS = frozenset({"wandb", "trackio"})
+"""Names that `report_to` may hold besides TensorBoard; each is an extra."""
+
+
+def train_stage(settings: RunSettings, number: int, *, resume: bool, say: Say) -> dict[str, Any]:
+    """Train one stage from the best of the one before and return its record.
+
+    With `resume` it goes on from the stage's last checkpoint, if there is one.
+    """
+    stage, home = settings.stage[number], stage_folder(settings, number)
+    on_main(lambda: home.mkdir(parents=True, exist_ok=True))
+    task = task_of(settings, sessions=stage.sessions)
+    trainer = trainer_of(settings, number, task)
+    quiet(trainer)
+    checkpoint = on_main(lambda: last_checkpoint(home)) if resume else None
+    if checkpoint:
+        say(f"{home.name} goes on from {checkpoint.name}")
+    reached = int(checkpoint.name.rpartition("-")[2]) if checkpoint else None
+    measure = settings.validation.measure
+    progress = on_main(lambda: Progress.restored(home, reached, measure=measure))
+    validation = Validation(
+        task=task_of(settings, sessions=settings.validation.sessions or stage.sessions),
+        stage=stage,
+        folder=home,
+        trainer=trainer,
+        progress=progress,
+        say=say,
+    )
+    trainer.add_callback(validation)
+    trainer.add_callback(LogFile(path=home / "log.jsonl"))
+    trainer.add_callback(StepLines(say=say, name=home.name, steps=stage.steps))
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if settings.validation.test_last:
+        on_main(lambda: save_policy(trainer, home / "last", figures={}))
+    return {
+        "sessions": stage.sessions,
+        "steps": trainer.state.global_step,
+        "limit": stage.steps,
+        "tokens": progress.tokens,
+        "best": progress.best,
+        "seconds": perf_counter() - validation.began,
+    }
+
+
+def stage_folder(settings: RunSettings, number: int) -> Path:
+    """Return the folder of a stage."""
+    return Path(settings.folder) / f"stage{number}"
+
+
+def task_of(settings: RunSettings, *, sessions: int) -> TrainingTask | ActingTrainingTask:
+    """Open the task of a run: conversations of some sessions, or tasks that are acted in."""
+    if is_acted_in(settings.environment.kind):
+        return ActingTrainingTask.of(settings)
+    return TrainingTask.of(settings, sessions=sessions)
+
+
+def trainer_of(
+    settings: RunSettings,
+    number: int,
+    task: TrainingTask | ActingTrainingTask,
+    *,
+    source: Path | None = None,
+) -> LoGoGRPOTrainer:
+    """Return the trainer of a stage, with the model that the stage begins from.
+
+    `source` is the folder of another model to begin from.
+    """
+    init = Path(settings.folder) / "init"
+    source = source or (stage_folder(settings, number - 1) / "best" if number else init)
+    episodes = task.episodes("train", settings.environment.episodes)
+    args = stage_config(settings, settings.stage[number], stage_folder(settings, number))
+    model, tokenizer, adapters = load_for_training(source, init, lora=settings.model.lora)
+
+    def experience(policy: PolicyModel) -> StepSource:
+        if isinstance(task, ActingTrainingTask):
+            return task.experience(args, policy, episodes)
+        return experience_of(args, task, policy, task.answering(episodes, split="train"))
+
+    return trainer_class(args)(
+        model,
+        args=args,
+        episodes=episodes,
+        experience=experience,
+        processing_class=tokenizer,
+        adapters=adapters,
+    )
+
+
+def trainer_class(args: LoGoGRPOConfig) -> type[LoGoGRPOTrainer]:
+    """Return the trainer that a configuration names.
+
+    Raises `UnknownPlugin` for a path that leads nowhere, and `ConfigError` for a class
+    that does not inherit from the default.
+    """
+    found = load("techniques", args.trainer_class)
+    if not isinstance(found, type) or not issubclass(found, LoGoGRPOTrainer):
+        raise ConfigError(f"trainer.trainer_class: {args.trainer_class} is no LoGoGRPOTrainer")
+    return found
+
+
+def experience_of(
+    args: LoGoGRPOConfig, task: TrainingTask, policy: PolicyModel, answering: MemoryAgent | None
+) -> Experience:
+    """Return the experience that a configuration describes."""
+    return Experience(
+        collector=Collector(
+            agent=task.agent,
+            policy=policy,
+            plan=rollout_plan(args),
+            episode_model=task.episode_model(split="train"),
+            asked_after=task.asked_after(split="train"),
+            hints=task.hints(split="train"),
+        ),
+        plan=credit_plan(args, task.truth_of),
+        answering=answering,
+        scoring=task.env.scoring,
+    )
+
+
+def stage_config(settings: RunSettings, stage: Stage, home: Path) -> LoGoGRPOConfig:
+    """Return the trainer's configuration of a stage.
+
+    Raises `ConfigError`.
+    """
+    values = {
+        "seed": settings.seed,
+        "max_steps": stage.steps,
+        "output_dir": str(home),
+        "report_to": ["tensorboard"],
+        "logging_steps": 1,
+        "save_strategy": "steps",
+        "save_total_limit": 2,
+        "disable_tqdm": True,
+        "bf16": bf16_works(),
+        "use_cpu": not torch.cuda.is_available(),
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "ddp_timeout": DAY_S,  # the others wait while the main process works
+    } | settings.trainer_of(stage)
+    report_to = values["report_to"] or ()
+    for name in TRACKERS & ({report_to} if isinstance(report_to, str) else set(report_to)):
+        if find_spec(name) is None:
+            raise ConfigError(
+                f'trainer.report_to: {name} is not installed: pip install "memagent[{name}]"'
+            )
+    return _config_of(values)
+
+
+def _config_of(values: dict[str, Any]) -> LoGoGRPOConfig:
+    """Return the trainer's configuration from plain values.
+
+    Raises `ConfigError` naming a field that does not exist.
+    """
+    known = [field.name for field in fields(LoGoGRPOConfig) if field.init]
+    for name in values:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(f"trainer.{name}: there is no such setting{hint}")
+    try:
+        return LoGoGRPOConfig(**values)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"trainer: {error}") from error
 
 
 def train_run(settings: RunSettings, *, resume: bool = False, say: Say = print) -> dict[str, Any]:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import cached_property
+from random import Random
+from typing import cast
 
+from environments.acting.play import OraclePlayer, Player, play_task
+from environments.acting.task import ActingTask
 from environments.datasets.synthetic import Synthetic
 from environments.demonstrations.extraction import FactNoter
-from environments.demonstrations.ideal import Demonstration, OracleModel, demonstrations
+from environments.demonstrations.ideal import (
+    Demonstration,
+    OracleModel,
+    demonstration_of,
+    demonstrations,
+)
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode
 from environments.views import select_asks
@@ -17,19 +30,152 @@ from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.world_reader import WorldReader
 from environments.worlds.truth import Truth
 from memagent.build import AgentSettings, build_model
-from memagent.core.exchange import Role
+from memagent.core.exchange import ModelRequest, ModelResponse, Role
+from memagent.core.snapshot import EMPTY
+from memagent.core.workspace import workspace_of
 from memagent.llm.wrappers import RoutedModel
 from memagent.protocols import ChatModel
 from train.ranks import joined, shared
+from train.rollouts.acting import ActingExperience, PolicyPlayer, WatchedPlayer
+from train.rollouts.anchors import AskedAfter, QuestionedEpisode, as_played
 from train.rollouts.collect import EpisodeModel, policy_only
-from train.rollouts.hints import Hints, no_hints
-from train.rollouts.questions import AskedAfter, QuestionedEpisode, as_played
-from train.run.evaluation import Evaluation, evaluate_policy
-from train.run.plans import TruthOf
+from train.rollouts.slots import Hints, no_hints
+from train.run.config import LoGoGRPOConfig
+from train.run.plans import (
+    REPLIES,
+    EpisodeFigures,
+    Evaluation,
+    TruthOf,
+    credit_plan,
+    evaluate_policy,
+    greedy,
+)
 from train.sampling.policy import PolicyModel
+from train.settings.parts import ActingWorld, WarmUpPart
 from train.settings.run import EnvironmentPart, RunSettings, trains_answerer
 from train.settings.world import TrainingWorld
 from train.sync import run_sync
+
+# The task of a run whose tasks are acted in: its step source and its evaluation.
+
+# Demonstrations of acting and of editing the workspace, for the warm start of a run.
+#
+# Actions are those of each task's solution. Edits are those of the set's editor; a share
+# of both is drawn by chance (`guess_answers` of actions, `guess` of edits), so that
+# training is left to find out what is right. What is played is right but for edits that
+# are drawn, so that demonstrations also show other workspaces.
+
+
+@dataclass(kw_only=True)
+class _Demonstrator:
+    """Replies rightly in one task, and keeps what is demonstrated of each call."""
+
+    name: str
+    world: ActingWorld
+    task: ActingTask
+    plan: WarmUpPart
+    rng: Random
+    acted: int = 0
+    shown: list[Demonstration] = field(default_factory=list[Demonstration])
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Return the right reply to a request to act, or an edit to a request to edit."""
+        if request.role is Role.ANSWERER:
+            solution = self.task.solution()
+            said = solution[self.acted] if self.acted < len(solution) else ""
+            self.acted += 1
+            guess = self.rng.random() < self.plan.guess_answers
+            reply = self.rng.choice(self.task.actions) if guess else said
+        else:
+            reply = said = self._edit(request)
+        self.shown.append(demonstration_of(self.name, request, reply))
+        return ModelResponse(id=f"{self.name}/{len(self.shown)}", text=said)
+
+    def _edit(self, request: ModelRequest) -> str:
+        """Return the editor's edit, or one drawn by chance."""
+        editor = self.world.tasks.editor
+        if editor is not None and self.rng.random() >= self.plan.guess:
+            return editor(request)
+        places = re.findall(r"^\((\d+)\)", request.messages[-1].content, re.MULTILINE)
+        return json.dumps({"folds": [self.rng.randrange(max(1, len(places)))]})
+
+
+async def demonstrate_acting(settings: RunSettings) -> list[Demonstration]:
+    """Play the demonstrations of the warm start."""
+    world, plan = ActingWorld.of(settings), settings.warmup or WarmUpPart(episodes=20)
+    shown: list[Demonstration] = []
+    for name, task in world.stream("demonstrations", plan.episodes).items():
+        rng = Random(f"{settings.seed}/{name}")
+        model = _Demonstrator(name=name, world=world, task=task, plan=plan, rng=rng)
+        player: Player = (
+            PolicyPlayer(model=model) if settings.agent.acting == "policy" else OraclePlayer()
+        )
+        await play_task(task, player, agent=world.agent.at(EMPTY).with_model(model))
+        shown += model.shown
+    return shown
+
+
+@dataclass(kw_only=True)
+class ActingTrainingTask(ActingWorld):
+    """A set of tasks with who acts and how a policy is tested."""
+
+    def experience(
+        self, args: LoGoGRPOConfig, policy: PolicyModel, episodes: Sequence[Episode]
+    ) -> ActingExperience:
+        """Return the source of steps that a configuration describes."""
+        return ActingExperience(
+            policy=policy,
+            agent=self.agent,
+            tasks=self.stream("train", len(episodes)),
+            player=self.player,
+            members=args.num_generations or 1,
+            plan=credit_plan(args),
+            seed=args.seed,
+        )
+
+    def player(self, model: ChatModel) -> Player:
+        """Return who acts: the policy, or the scripted player of the set."""
+        if self.settings.agent.acting == "policy":
+            return PolicyPlayer(model=model)
+        return cast("Player", self.tasks.player(self.settings.environment.seed))
+
+    def evaluate(self, policy: PolicyModel, split: str, count: int, *, skip: int = 0) -> Evaluation:
+        """Play the tasks of a split greedily.
+
+        Processes that train together play a share each and all get the whole.
+        """
+        every = list(self.stream(split, count, skip=skip).items())
+        with policy.faults_raised():
+            played = run_sync(self._evaluated(policy, shared(every)))
+        return Evaluation(episodes=tuple(joined(played, count=len(every))))
+
+    async def _evaluated(
+        self, policy: PolicyModel, tasks: Sequence[tuple[str, ActingTask]]
+    ) -> Sequence[EpisodeFigures]:
+        return await asyncio.gather(*(self._acted(policy, name, task) for name, task in tasks))
+
+    async def _acted(self, policy: PolicyModel, name: str, task: ActingTask) -> EpisodeFigures:
+        with policy.participant():
+            view = policy.bound(f"eval/{name}", sampling=greedy(policy))
+            watched = WatchedPlayer(player=self.player(view), model=view)
+            trial = await watched.attempt(deepcopy(task), self.agent.at(EMPTY))
+        outcome = trial.outcome
+        figures = {
+            "success": float(outcome is not None and outcome.good),
+            "reward": outcome.reward if outcome is not None else 0.0,
+            "steps": float(len(trial.steps)),
+            "words": float(workspace_of(trial).words),
+            "edits": float(len(trial.edits)),
+            "failed": float(outcome is not None and bool(outcome.detail)),
+            "rejected": float(sum(bool(edit.refused) for edit in trial.edits)),
+        }
+        return EpisodeFigures(
+            episode_id=name,
+            figures=figures,
+            memory=(workspace_of(trial).prompt,),
+            replies=tuple((call.role.value, call.response.text) for call in view.calls[:REPLIES]),
+        )
+
 
 _ASKED = 512
 """Sessions whose questions are kept, over all episodes."""

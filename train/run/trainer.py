@@ -46,28 +46,25 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from environments.records import Episode
 from memagent.core.exchange import Role
-from train.credit.micro_batches import MicroBatch, loss_of_slice, merged, micro_batches
 from train.credit.objectives import MARK, Update
-from train.credit.rows import RowBatch
+from train.credit.rows import MicroBatch, RowBatch, loss_of_slice, merged, micro_batches
 from train.errors import TrainFault
 from train.ranks import Alone, average_gradients, gathered
-from train.rollouts.experience import Step, StepSource
-from train.rollouts.figures import joined_figures
+from train.rollouts.experience import Step, StepSource, joined_figures
 from train.run.config import LoGoGRPOConfig, check_share
 from train.run.updates import (
     AdmittedUpdates,
     LossReader,
     batch_of_step,
     episodes_of_step,
+    policy_of,
     show_rewards,
     trace_step,
     update_figures,
 )
 from train.sampling.checkpoints import load_state, save_state
 from train.sampling.policy import PolicyModel
-from train.sampling.row_reader import RowReader
-from train.sampling.step_reader import StepReader
-from train.sampling.trained_policy import policy_of
+from train.sampling.row_reader import RowReader, StepReader
 from train.sync import run_sync
 
 _OF_THE_LOSS = ("epsilon_low", "epsilon_high", "importance_sampling_level")

@@ -114,7 +114,8 @@ def schema_masks(tokenizer: Any) -> Callable[[str, int], TokenMask]:
             'constrained decoding needs outlines-core: pip install "memagent[constrained]"'
         ) from error
     spelling = _spelling(tokenizer)
-    lower = _knows_no_capitals(tokenizer)
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    lower = normalizer is not None and normalizer.normalize_str("A") == "a"
 
     @lru_cache(maxsize=64)
     def automaton(schema: str) -> tuple[dict[int, _State], int]:
@@ -290,11 +291,6 @@ def _word_level(tokenizer: Any) -> _Spelling:
         spaced[token] = said(word, token).removeprefix(said(word)).encode()
         asks[token] = _OPEN if said(token, word) == alone + said(word) else _SPACED
     return _Spelling(leaning=leaning, spaced=spaced, asks=asks)
-
-
-def _knows_no_capitals(tokenizer: Any) -> bool:
-    normalizer = tokenizer.backend_tokenizer.normalizer
-    return normalizer is not None and normalizer.normalize_str("A") == "a"
 
 
 def _lowered(schema: str) -> str:

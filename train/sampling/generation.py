@@ -1,83 +1,44 @@
-"""Sampling from a causal language model, one left-padded batch at a time.
+"""Sampling from a causal language model, many rows at a time; rows join and leave.
 
 Results carry the sampler's own ids and log-probabilities. Every row draws from its own
 stream of uniforms (Philox, seeded by the job), so its text depends on its seed and
 prompt, not on the rest of its batch (up to rounding). Log-probabilities are those of
 the distribution that was sampled: after temperature, grammar and nucleus. A trainer that
 computes them anew from the same ids has none of the last two, and corrects for the
-difference. Rows that end early are taken out
-of the batch once half of it has ended. Rows with the same prompt read it once: rollouts
-of one episode hear the same session, and answers of a group the same question.
+difference.
 
-Shapes: B rows, P prompt, C completion, V vocabulary.
+A row that has ended leaves and a job that is ready joins, whatever the others are at.
+That is done every few tokens: a prompt is read in a pass of its own, and the keys and
+values of all rows are copied into one left-padded batch. Rows with the same prompt read
+it once: rollouts of one episode hear the same session, and answers of a group the same
+question.
+
+Shapes: B rows, P prompt, C completion, W columns of the batch, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch.nn import functional
 
-from train.sampling.kv_cache import with_room
+from train.sampling.batcher import Job, Sampled, all_results
+from train.sampling.kv_cache import join_caches, may_join, with_room
 
 _COMPACT_BELOW = 0.5
-"""Share of live rows under which ended ones are taken out."""
+"""Share of live rows under which ended ones are taken out though none joins."""
+_BURST = 8
+"""Most tokens between two times that rows leave and join."""
+_LEAVING = 0.125
+"""Share of the rows that need not wait for so many tokens once they have ended."""
 
 _ONE_THREAD_BELOW = 100_000_000
 """Parameters under which a model on the CPU is given one thread."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """One completion to sample."""
-
-    key: str
-    prompt_ids: tuple[int, ...]
-    max_tokens: int
-    temperature: float = 1.0
-    """0 takes the most probable token."""
-    top_p: float = 1.0
-    seed: int = 0
-    adapter: str | None = None
-    """LoRA adapter that speaks; None for the model as it is."""
-    grammar: str | None = None
-    """JSON Schema as text that the completion is held to; None for free text."""
-
-    @property
-    def order(self) -> tuple[int, str]:
-        """Sort key: rows of like length go together."""
-        return (len(self.prompt_ids), self.key)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sampled:
-    """C sampled ids, with the end token if it came, and C log-probabilities in nats."""
-
-    completion_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    ended: bool
-    """Whether the end token came before `max_tokens`."""
-
-
-class Engine(Protocol):
-    """Samples batches."""
-
-    def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
-        """Return one result a job, in order."""
-        ...
-
-
-@runtime_checkable
-class Synced(Protocol):
-    """An engine that holds a copy of the weights."""
-
-    def sync(self) -> None:
-        """Give it the present weights; all processes call it together."""
-        ...
 
 
 class TokenMask(Protocol):
@@ -124,67 +85,42 @@ class TransformersEngine:
             torch.set_num_threads(1)
 
     def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
-        """Sample all jobs; those of one adapter share batches."""
-        results: dict[int, Sampled] = {}
-        with self._unwrapped() if self._unwrapped is not None else nullcontext(self.model) as model:
-            for adapter in sorted({job.adapter or "" for job in jobs}):
-                places = [place for place, job in enumerate(jobs) if (job.adapter or "") == adapter]
-                with _speaking(model, adapter):
-                    sampled = self._sample(model, [jobs[place] for place in places])
-                results.update(zip(places, sampled, strict=True))
-        return [results[place] for place in range(len(jobs))]
+        """Return one result a job, in order."""
+        return all_results(self.serve, jobs)
 
     @torch.inference_mode()
-    def _sample(self, model: Any, jobs: Sequence[Job]) -> list[Sampled]:
-        device = next(model.parameters()).device
-        was_training = model.training
-        model.eval()
-        try:
-            with self._autocast():
-                return self._decode(model, jobs, device)
-        finally:
-            model.train(was_training)
+    def serve(
+        self, jobs: Sequence[Job], more: Callable[[Mapping[int, Sampled]], Sequence[Job]]
+    ) -> None:
+        """Sample jobs, and those that `more` gives whenever some have ended.
 
-    def _decode(self, model: Any, jobs: Sequence[Job], device: torch.device) -> list[Sampled]:
-        prompts = _Prompts.of(jobs, pad_id=self._pad_id, device=device)
-        masks = [self._mask(job) for job in jobs]
-        rows = _Rows(jobs, masks, eos_ids=self._eos_ids, pad_id=self._pad_id, device=device)
-        width = prompts.ids.shape[1]
-        room = torch.zeros_like(rows.tokens)
-        attended = torch.cat([prompts.mask[prompts.shared], room], dim=1)  # (B, P + C)
-        input_ids = prompts.ids
-        positions = (prompts.mask.cumsum(1) - 1).clamp(min=0)
-        cache: Any = None
-        for step in range(rows.longest):
-            out = model(
-                input_ids=input_ids,
-                attention_mask=attended[rows.live, : width + step] if step else prompts.mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-            logits = out.logits[:, -1]
-            cache = out.past_key_values
-            if not step:
-                if len(prompts.ids) < len(jobs):
-                    cache.batch_select_indices(prompts.shared)
-                    logits, positions = logits[prompts.shared], positions[prompts.shared]
-                cache = with_room(cache)
-            picked = rows.take(logits, step)
-            going = ~rows.done[rows.live]
-            alive = int(going.sum())
-            if not alive:
-                break
-            rows.accept(picked)
-            attended[rows.live, width + step] = 1
-            if alive <= _COMPACT_BELOW * len(rows.live):
-                kept = going.nonzero().squeeze(1)
-                cache.batch_select_indices(kept)
-                rows.live, picked, positions = rows.live[kept], picked[kept], positions[kept]
-            input_ids = picked.unsqueeze(1)
-            positions = positions[:, -1:] + 1
-        return rows.results()
+        Jobs of one adapter are decoded together; adapters take turns.
+        """
+        with self._unwrapped() if self._unwrapped is not None else nullcontext(self.model) as model:
+            was_training, device = model.training, next(model.parameters()).device
+            model.eval()
+            turns: dict[str, RunningRows] = {}
+            count = 0
+            try:
+                while jobs or any(rows.busy for rows in turns.values()):
+                    for place, job in enumerate(jobs, start=count):
+                        fresh = RunningRows(self._eos_ids, self._pad_id, device)
+                        rows = turns.setdefault(job.adapter or "", fresh)
+                        rows.waiting.append((place, job, self._mask(job)))
+                    count += len(jobs)
+                    jobs = more(self._advanced(model, turns))
+            finally:
+                model.train(was_training)
+
+    def _advanced(self, model: Any, turns: Mapping[str, RunningRows]) -> dict[int, Sampled]:
+        """Let each adapter speak in turn until some rows have ended, and return these."""
+        ended: dict[int, Sampled] = {}
+        while not ended:
+            for adapter, rows in sorted(turns.items()):
+                if rows.busy:
+                    with self._autocast(), _speaking(model, adapter):
+                        ended |= rows.advance(model)
+        return ended
 
     def _mask(self, job: Job) -> TokenMask | None:
         if job.grammar is None or self._masks is None:
@@ -192,119 +128,244 @@ class TransformersEngine:
         return self._masks(job.grammar, job.max_tokens)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Prompts:
-    """The different prompts of a batch; rows with the same prompt share it."""
+def _prompts(
+    jobs: Sequence[Job], *, pad_id: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the different prompts (prompts, P), left-padded, their mask, and each row's (B,)."""
+    width = max(len(job.prompt_ids) for job in jobs)
+    different = list(dict.fromkeys(job.prompt_ids for job in jobs))
+    places = {ids: place for place, ids in enumerate(different)}
+    padded = [[pad_id] * (width - len(ids)) + list(ids) for ids in different]
+    mask = [[0] * (width - len(ids)) + [1] * len(ids) for ids in different]
+    shared = torch.tensor([places[job.prompt_ids] for job in jobs])
+    return torch.tensor(padded).to(device), torch.tensor(mask).to(device), shared.to(device)
 
-    ids: torch.Tensor
-    """(prompts, P) left-padded"""
-    mask: torch.Tensor
-    """(prompts, P)"""
-    shared: torch.Tensor
-    """(B,) place of each row's prompt"""
+
+@dataclass
+class _Rows:
+    """Rows of a batch: how each is sampled, and its tokens so far.
+
+    Fields are (B,), but for the columns `attended` (B, W) that hold something of a row, and
+    `uniforms`, `tokens` and `logprobs` (B, C). `position` is that of the last token
+    `picked`; a row is `done` when it has `ended` or is as long as its `limit`.
+    """
+
+    attended: torch.Tensor
+    position: torch.Tensor
+    uniforms: torch.Tensor
+    temperature: torch.Tensor
+    top_p: torch.Tensor
+    limit: torch.Tensor
+    tokens: torch.Tensor
+    logprobs: torch.Tensor
+    picked: torch.Tensor
+    length: torch.Tensor
+    ended: torch.Tensor
+    done: torch.Tensor
 
     @classmethod
-    def of(cls, jobs: Sequence[Job], *, pad_id: int, device: torch.device) -> _Prompts:
-        width = max(len(job.prompt_ids) for job in jobs)
-        places = {
-            ids: place for place, ids in enumerate(dict.fromkeys(job.prompt_ids for job in jobs))
-        }
-        input_ids = torch.full((len(places), width), pad_id, dtype=torch.long)
-        mask = torch.zeros((len(places), width), dtype=torch.long)
-        for row, ids in enumerate(places):
-            input_ids[row, width - len(ids) :] = torch.tensor(ids)
-            mask[row, width - len(ids) :] = 1
-        shared = torch.tensor([places[job.prompt_ids] for job in jobs])
-        return cls(ids=input_ids.to(device), mask=mask.to(device), shared=shared.to(device))
+    def of(cls, jobs: Sequence[Job], attended: torch.Tensor) -> _Rows:
+        """Return rows whose prompts fill the columns that they attend to.
 
-
-class _Rows:
-    """The rows of a batch: how each is sampled, and its tokens so far."""
-
-    def __init__(
-        self,
-        jobs: Sequence[Job],
-        masks: Sequence[TokenMask | None],
-        *,
-        eos_ids: Sequence[int],
-        pad_id: int,
-        device: torch.device,
-    ) -> None:
-        count, self.longest = len(jobs), max(job.max_tokens for job in jobs)
-        uniforms = np.stack([_uniforms(job, self.longest) for job in jobs])
-        self._uniforms = torch.from_numpy(uniforms).to(device)  # (B, C)
-        self._temperature = torch.tensor([job.temperature for job in jobs], device=device)
-        self._top_p = torch.tensor([job.top_p for job in jobs], device=device).unsqueeze(1)
-        self._nucleus = bool((self._top_p < 1).any())
-        self._limits = torch.tensor([job.max_tokens for job in jobs], device=device)
-        self._eos = torch.tensor(eos_ids, device=device)
-        self._masks = masks if any(mask is not None for mask in masks) else None
-        self.tokens = torch.full((count, self.longest), pad_id, dtype=torch.long, device=device)
-        self._logprobs = torch.zeros((count, self.longest), device=device)
-        self._lengths = torch.zeros(count, dtype=torch.long, device=device)
-        self._ended = torch.zeros(count, dtype=torch.bool, device=device)
-        self.done = torch.zeros(count, dtype=torch.bool, device=device)
-        self.live = torch.arange(count, device=device)
-        """Rows that are still in the batch."""
-
-    def take(self, logits: torch.Tensor, step: int) -> torch.Tensor:
-        """Pick the next token of each live row from logits (live, V) and note it.
-
-        A row that has ended stays until the batch is made smaller; its further tokens
-        do not count.
+        Each draws from a stream of uniforms that belongs to its job alone.
         """
-        rows = self.live
-        temperature = self._temperature[rows]
-        warmth = temperature.unsqueeze(1)
-        logits = self._constrained(logits.float() / torch.where(warmth > 0, warmth, 1.0))
-        top_p = self._top_p[rows] if self._nucleus else None
-        picked, logps = _pick(logits, self._uniforms[rows, step], temperature, top_p)
-        self.tokens[rows, step] = picked
-        self._logprobs[rows, step] = logps
-        fresh = ~self.done[rows]
-        self._lengths[rows] += fresh.long()
-        self._ended[rows] |= fresh & torch.isin(picked, self._eos)
-        self.done[rows] |= self._ended[rows] | (self._lengths[rows] >= self._limits[rows])
-        return picked
+        device, count = attended.device, len(jobs)
+        longest = max(job.max_tokens for job in jobs)
+        streams = [np.random.Generator(np.random.Philox(key=job.seed)) for job in jobs]
+        uniforms = np.stack([stream.random(longest, dtype=np.float32) for stream in streams])
+        return cls(
+            attended=attended,
+            position=(attended.sum(1) - 1).clamp(min=0),
+            uniforms=torch.from_numpy(uniforms).to(device),
+            temperature=torch.tensor([job.temperature for job in jobs], device=device),
+            top_p=torch.tensor([job.top_p for job in jobs], device=device),
+            limit=torch.tensor([job.max_tokens for job in jobs], device=device),
+            tokens=torch.zeros((count, longest), dtype=torch.long, device=device),
+            logprobs=torch.zeros((count, longest), device=device),
+            picked=torch.zeros(count, dtype=torch.long, device=device),
+            length=torch.zeros(count, dtype=torch.long, device=device),
+            ended=torch.zeros(count, dtype=torch.bool, device=device),
+            done=torch.zeros(count, dtype=torch.bool, device=device),
+        )
 
-    def accept(self, picked: torch.Tensor) -> None:
-        """Tell the masks of rows that go on which tokens were picked."""
-        if self._masks is None:
-            return
-        done = self.done.tolist()
-        for row, token in zip(self.live.tolist(), picked.tolist(), strict=True):
-            mask = self._masks[row]
-            if mask is not None and not done[row]:
-                mask.accept(token)
+    def select(self, places: torch.Tensor) -> _Rows:
+        """Return some of the rows."""
+        return _Rows(**{name: value[places] for name, value in vars(self).items()})
 
-    def results(self) -> list[Sampled]:
-        """Return the sampled rows, in their order."""
-        tokens, logprobs, ended = self.tokens.cpu(), self._logprobs.cpu(), self._ended.tolist()
-        return [
-            Sampled(
-                completion_ids=tuple(tokens[row, :length].tolist()),
-                logprobs=tuple(logprobs[row, :length].tolist()),
-                ended=ended[row],
-            )
-            for row, length in enumerate(self._lengths.tolist())
+    def beside(self, fresh: _Rows) -> _Rows:
+        """Return these rows and fresh ones; both end at the same column."""
+
+        def joined(name: str, own: torch.Tensor) -> torch.Tensor:
+            other = getattr(fresh, name)
+            if own.dim() == 1:
+                return torch.cat([own, other])
+            width = max(own.shape[1], other.shape[1])
+            padded = [
+                functional.pad(
+                    each,
+                    (width - each.shape[1], 0)
+                    if name == "attended"
+                    else (0, width - each.shape[1]),
+                )
+                for each in (own, other)
+            ]
+            return torch.cat(padded)
+
+        return _Rows(**{name: joined(name, own) for name, own in vars(self).items()})
+
+    def take(self, logits: torch.Tensor, eos: torch.Tensor) -> None:
+        """Pick the next token of each row from logits (B, V) and note it.
+
+        A row that is done may stay in the batch; its further tokens do not count.
+        """
+        places = torch.arange(len(self.done), device=logits.device)
+        at = self.length.clamp(max=self.tokens.shape[1] - 1)
+        self.picked, logps = _pick(logits, self.uniforms[places, at], self.temperature, self.top_p)
+        going = ~self.done
+        self.tokens[places, at] = torch.where(going, self.picked, self.tokens[places, at])
+        self.logprobs[places, at] = torch.where(going, logps, self.logprobs[places, at])
+        self.length += going.long()
+        self.position = self.position + 1
+        self.ended |= going & torch.isin(self.picked, eos)
+        self.done |= self.ended | (self.length >= self.limit)
+
+
+class RunningRows:
+    """The rows of one adapter: those that are decoded together, and those that wait."""
+
+    def __init__(self, eos_ids: Sequence[int], pad_id: int, device: torch.device) -> None:
+        self.waiting: list[tuple[int, Job, TokenMask | None]] = []
+        self._eos = torch.tensor(eos_ids, device=device)
+        self._pad_id, self._device = pad_id, device
+        self._places: list[int | None] = []
+        """Of each row; None for one that was returned and has not been taken out."""
+        self._masks: list[TokenMask | None] = []
+        self._rows: _Rows | None = None
+        self._cache: Any = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are rows that have not been returned."""
+        return bool(self.waiting or self._places)
+
+    def advance(self, model: Any) -> dict[int, Sampled]:
+        """Let waiting rows join, decode some tokens, and return what has ended by place."""
+        if self.waiting and (self._rows is None or may_join(self._cache)):
+            self._join(model)
+        assert self._rows is not None
+        returned = self._places.count(None)
+        enough = returned + max(1, int(_LEAVING * (len(self._places) - returned)))
+        for _ in range(_BURST):
+            if int(self._rows.done.sum()) >= enough:
+                break
+            self._step(model)
+        return self._ended()
+
+    def _join(self, model: Any) -> None:
+        places, jobs, masks = zip(*self.waiting, strict=True)
+        self.waiting = []
+        ids, mask, shared = _prompts(jobs, pad_id=self._pad_id, device=self._device)
+        logits, cache = _read(model, ids, mask, (mask.cumsum(1) - 1).clamp(min=0), None)
+        if len(ids) < len(jobs):
+            cache.batch_select_indices(shared)
+            logits = logits[shared]
+        fresh, cache = _Rows.of(jobs, mask[shared]), with_room(cache)
+        self._take(fresh, masks, logits)
+        if self._rows is None:
+            self._rows, self._cache = fresh, cache
+        else:
+            kept = self._kept()
+            own = self._rows.select(kept)
+            empty = int(own.attended.any(0).int().argmax())  # columns that only others had
+            own.attended = own.attended[:, empty:]
+            join_caches(self._cache, kept, empty, cache)
+            self._rows = own.beside(fresh)
+        self._places += places
+        self._masks += masks
+
+    def _step(self, model: Any) -> None:
+        rows = self._rows
+        assert rows is not None
+        rows.attended = functional.pad(rows.attended, (0, 1), value=1)
+        logits, self._cache = _read(
+            model, rows.picked[:, None], rows.attended, rows.position[:, None], self._cache
+        )
+        self._take(rows, self._masks, logits)
+
+    def _take(self, rows: _Rows, masks: Sequence[TokenMask | None], logits: torch.Tensor) -> None:
+        """Pick the next tokens, among those that the masks allow."""
+        warmth = rows.temperature.unsqueeze(1)
+        logits = logits.float() / torch.where(warmth > 0, warmth, 1.0)
+        held = [(row, mask) for row, mask in enumerate(masks) if mask is not None]
+        for row, mask in held:
+            allowed = mask.allowed(logits.shape[1]).to(logits.device)
+            logits[row].masked_fill_(~allowed, -torch.inf)
+        rows.take(logits, self._eos)
+        if held:
+            done, picked = rows.done.tolist(), rows.picked.tolist()
+            for row, mask in held:
+                if not done[row]:
+                    mask.accept(picked[row])
+
+    def _ended(self) -> dict[int, Sampled]:
+        """Return the rows that have ended by place, and take them out where it pays."""
+        rows = self._rows
+        assert rows is not None
+        done = rows.done.tolist()
+        rows_ended = [
+            (row, place)
+            for row, place in enumerate(self._places)
+            if done[row] and place is not None
         ]
+        ended = {place: self._sampled(rows, row) for row, place in rows_ended}
+        for row, _ in rows_ended:
+            self._places[row] = None
+        alive = done.count(False)
+        if not alive:
+            self._rows, self._cache, self._places, self._masks = None, None, [], []
+        elif alive <= _COMPACT_BELOW * len(done):
+            kept = self._kept()
+            self._cache.batch_select_indices(kept)
+            self._rows = rows.select(kept)
+        return ended
 
-    def _constrained(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return (live, V) logits with forbidden tokens at minus infinity."""
-        if self._masks is not None:
-            for place, row in enumerate(self.live.tolist()):
-                mask = self._masks[row]
-                if mask is not None:
-                    allowed = mask.allowed(logits.shape[1]).to(logits.device)
-                    logits[place].masked_fill_(~allowed, -torch.inf)
-        return logits
+    def _kept(self) -> torch.Tensor:
+        """Forget the rows that were returned and return the places (live,) of the others."""
+        kept = [row for row, place in enumerate(self._places) if place is not None]
+        self._places = [self._places[row] for row in kept]
+        self._masks = [self._masks[row] for row in kept]
+        return torch.tensor(kept, device=self._device)
+
+    @staticmethod
+    def _sampled(rows: _Rows, row: int) -> Sampled:
+        length = int(rows.length[row])
+        return Sampled(
+            completion_ids=tuple(rows.tokens[row, :length].tolist()),
+            logprobs=tuple(rows.logprobs[row, :length].tolist()),
+            ended=bool(rows.ended[row]),
+        )
+
+
+def _read(
+    model: Any, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any
+) -> tuple[torch.Tensor, Any]:
+    """Return the logits (B, V) behind the last of the ids (B, n), and the cache with them."""
+    out = model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    return out.logits[:, -1], out.past_key_values
 
 
 def _pick(
     logits: torch.Tensor,
     uniforms: torch.Tensor,
     temperature: torch.Tensor,
-    top_p: torch.Tensor | None,
+    top_p: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (B,) token ids and their log-probabilities in the distribution sampled.
 
@@ -313,9 +374,10 @@ def _pick(
     """
     logps = torch.log_softmax(logits, dim=-1)
     probs = logps.exp()
-    if top_p is not None:
+    nucleus = bool((top_p < 1).any())
+    if nucleus:
         ordered, places = probs.sort(dim=-1, descending=True)
-        outside = ordered.cumsum(-1) - ordered >= top_p
+        outside = ordered.cumsum(-1) - ordered >= top_p.unsqueeze(1)
         probs = torch.zeros_like(probs).scatter(1, places, ordered.masked_fill(outside, 0.0))
     cumulative = probs.cumsum(-1)  # (B, V)
     total = cumulative[:, -1:]
@@ -328,13 +390,8 @@ def _pick(
         torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
     )
     picked = torch.where(temperature > 0, drawn, logits.argmax(-1)).unsqueeze(1)
-    kept = total.log() if top_p is not None else torch.zeros_like(total)
+    kept = total.log() if nucleus else torch.zeros_like(total)
     return picked.squeeze(1), (logps.gather(1, picked) - kept).squeeze(1)
-
-
-def _uniforms(job: Job, count: int) -> np.ndarray:
-    """Return (C,) draws in [0, 1) that belong to this job alone."""
-    return np.random.Generator(np.random.Philox(key=job.seed)).random(count, dtype=np.float32)
 
 
 def _speaking(model: Any, adapter: str) -> AbstractContextManager[Any]:

@@ -39,6 +39,13 @@ class RoomyLayer(DynamicLayer):
         self.keys, self.values = keys[..., : held + new, :], values[..., : held + new, :]
         return self.keys, self.values
 
+    def join(self, kept: torch.Tensor, first: int, fresh: RoomyLayer) -> None:
+        """Keep some rows, from column `first` on, and add those of a fresh layer."""
+        assert self.keys is not None and self.values is not None
+        self.keys = _beside(self.keys[..., first:, :][kept], fresh.keys)
+        self.values = _beside(self.values[..., first:, :][kept], fresh.values)
+        self._buffers = None
+
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep these rows."""
         super().batch_select_indices(indices)
@@ -61,9 +68,37 @@ def with_room(cache: Any) -> Any:
     return cache
 
 
+def may_join(cache: Any) -> bool:
+    """Tell whether rows of other lengths can be added to a cache."""
+    layers = getattr(cache, "layers", [])
+    return bool(layers) and all(type(layer) is RoomyLayer for layer in layers)
+
+
+def join_caches(cache: Any, kept: torch.Tensor, first: int, fresh: Any) -> None:
+    """Keep some rows of a cache, from column `first` on, and add those of a fresh cache.
+
+    Both end at the same column; the shorter ones are padded on the left.
+    """
+    for layer, other in zip(cache.layers, fresh.layers, strict=True):
+        layer.join(kept, first, other)
+
+
 def _roomy(held: torch.Tensor, new: int) -> torch.Tensor:
     """Return a buffer that begins with the held tokens and has room for `new` and more."""
     *batch, tokens, size = held.shape
     buffer = held.new_empty((*batch, tokens + new + _FREE, size))
     buffer[..., :tokens, :] = held
     return buffer
+
+
+def _beside(held: torch.Tensor, fresh: Any) -> torch.Tensor:
+    """Return both rows in one tensor, padded on the left with zeros.
+
+    Other padding might be no number, and that times no attention is none either.
+    """
+    width = max(held.shape[-2], fresh.shape[-2])
+    rows, heads, size = len(held) + len(fresh), *held.shape[1::2]
+    both = held.new_zeros((rows, heads, width, size))
+    both[: len(held), :, width - held.shape[-2] :] = held
+    both[len(held) :, :, width - fresh.shape[-2] :] = fresh
+    return both

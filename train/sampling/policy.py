@@ -35,9 +35,52 @@ from memagent.core.exchange import (
 )
 from memagent.core.records import content_id
 from train.errors import TrainFault
-from train.sampling.batcher import BatchStats, RequestBatcher
-from train.sampling.generation import Engine, Job, Sampled, Synced
-from train.sampling.hooks import SampledCall, SamplerHook
+from train.sampling.batcher import (
+    BatchStats,
+    Continuous,
+    Engine,
+    Job,
+    More,
+    RequestBatcher,
+    RequestPool,
+    Sampled,
+    Synced,
+    in_batches,
+)
+
+# Sampler hooks: what changes the sampling of single calls.
+#
+# A hook that samples otherwise than the policy is trained makes the two differ, so the
+# trainer weighs rows by the ratio of both probabilities whenever there is one.
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledCall:
+    """A call that is about to be sampled."""
+
+    role: Role
+    key: str
+    """Names the rollout and the ordinal of the call."""
+    version: int
+    """Version of the policy."""
+    prompt_tokens: int
+
+
+class SamplerHook:
+    """Changes nothing; the base of hooks."""
+
+    def sampling(self, call: SampledCall, planned: Sampling, /) -> Sampling:
+        """Return the sampling of a call. It depends on the arguments and the state alone."""
+        del call
+        return planned
+
+    def state(self) -> Mapping[str, Any]:
+        """Return all that is kept between steps, as values that JSON can hold."""
+        return {}
+
+    def load(self, state: Any, /) -> None:
+        """Take over what `state` returned."""
+
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=256)
 """Sampling of requests and policies that say nothing else."""
@@ -92,9 +135,11 @@ class PolicyModel:
         self._constrained = constrained
         self._ordinals = count()
         self._encoded = lru_cache(maxsize=_PROMPTS)(self._encode)
-        self._batcher: RequestBatcher[Job, Sampled] = RequestBatcher(self._generate, width=width)
-        self.generation_s = 0.0
-        """Seconds spent in the engine."""
+        self._batcher: RequestBatcher[Job, Sampled] | RequestPool[Job, Sampled]
+        if getattr(engine, "concurrent", False):
+            self._batcher = RequestPool(lambda job: engine.generate([job])[0], width=width)
+        else:
+            self._batcher = RequestBatcher(self._serve, width=width)
         self.hook: SamplerHook | None = None
         """Changes the sampling of single calls."""
         self.fault: Exception | None = None
@@ -104,6 +149,11 @@ class PolicyModel:
     def stats(self) -> BatchStats:
         """Counts of the batches so far."""
         return self._batcher.stats
+
+    @property
+    def generation_s(self) -> float:
+        """Seconds spent in the engine."""
+        return self._batcher.stats.seconds
 
     def sync(self) -> None:
         """Give an engine with its own copy of the weights the present ones.
@@ -205,6 +255,11 @@ class PolicyModel:
         """Put the messages through the chat template, up to where the reply begins."""
         return self._encoded(tuple((message.role, message.content) for message in request.messages))
 
+    def _serve(self, jobs: Sequence[Job], more: More[Sampled, Job]) -> None:
+        engine = self._engine
+        serve = engine.serve if isinstance(engine, Continuous) else in_batches(engine.generate)
+        serve(jobs, more)
+
     def _encode(self, messages: tuple[tuple[str, str], ...]) -> tuple[int, ...]:
         chat = [{"role": role, "content": content} for role, content in messages]
         return tuple(
@@ -212,13 +267,6 @@ class PolicyModel:
                 chat, add_generation_prompt=True, tokenize=True, return_dict=False
             )
         )
-
-    def _generate(self, jobs: Sequence[Job]) -> list[Sampled]:
-        began = perf_counter()
-        try:
-            return self._engine.generate(jobs)
-        finally:
-            self.generation_s += perf_counter() - began
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ client and whole training runs with two adapters are driven by a server that spe
 vLLM's HTTP; the engine in this process and the transfer of whole weights are tested
 against recordings. Throughput is not. The log-probabilities are vLLM's own, after
 temperature, nucleus and grammar, and a few thousandths off the trainer's; the trainer
-logs the difference and weighs rows by the ratio (`train.sampling.mismatch`).
+logs the difference and weighs rows by the ratio (`train.sampling.row_reader`).
 
     pip install "memagent[train,vllm]"      in an environment of its own: vLLM pins torch
 """
@@ -23,19 +23,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 import torch
 
 from memagent.core.errors import ConfigError
 from train.errors import TrainFault
-from train.sampling.generation import Job, Sampled
+from train.sampling.batcher import Job, More, Sampled, all_results, in_batches
 from train.sampling.vllm_adapters import (
     AdapterHost,
     AdapterVersions,
@@ -52,8 +52,8 @@ Said = tuple[Sequence[int], Sequence[float]]
 class Sender(Protocol):
     """Sends jobs to vLLM."""
 
-    def send(self, jobs: Sequence[Job]) -> list[Said]:
-        """Return one completion a job, in order."""
+    def serve(self, jobs: Sequence[Job], more: More[Said, Job]) -> None:
+        """Answer jobs, and those that `more` gives, until all have ended."""
         ...
 
 
@@ -78,6 +78,8 @@ class VLLMEngine:
         process's device: requests come from a worker thread, which would begin on the
         first one.
         """
+        self.concurrent = isinstance(sender, ServerSender)
+        """Whether many threads may ask at once."""
         self._on_device = on_device
         self._served = served
         self._sender = sender
@@ -85,6 +87,7 @@ class VLLMEngine:
         self._version = version
         self._hand_over = hand_over
         self._synced: int | None = None
+        self._handing_over = Lock()
 
     def sync(self) -> None:
         """Hand the weights over, unless vLLM has this version.
@@ -92,55 +95,69 @@ class VLLMEngine:
         All processes do so together: call it where each comes by, whether or not it has
         something to ask.
         """
-        version = self._version()
-        if version != self._synced:
-            self._hand_over(version)
-            self._synced = version
+        with self._handing_over:
+            version = self._version()
+            if version != self._synced:
+                self._hand_over(version)
+                self._synced = version
 
     def generate(self, jobs: Sequence[Job]) -> list[Sampled]:
-        """Return one result a job, in order.
+        """Return one result a job, in order; see `serve`."""
+        return all_results(self.serve, jobs)
+
+    def serve(self, jobs: Sequence[Job], more: More[Sampled, Job]) -> None:
+        """Answer jobs, and those that `more` gives, each as soon as it has ended.
 
         Raises `ConfigError` for a row with an adapter where none are served, `TrainFault`
         when the weights were updated while vLLM answered with those before.
         """
-        adapter = next((job.adapter for job in jobs if job.adapter), None)
-        if adapter and self._served is None:
-            raise ConfigError(f"vLLM was given whole weights, so it has no adapter {adapter!r}")
         self.sync()
-        if self._served is not None:
-            jobs = [replace(job, adapter=self._served(job.adapter)) for job in jobs]
+
+        def sampled(ended: Mapping[int, Said]) -> Sequence[Job]:
+            if self._version() != self._synced:
+                raise TrainFault(
+                    f"vLLM answered with version {self._synced} of the weights, and the policy "
+                    f"is version {self._version()} by now"
+                )
+            return self._named(more({place: self._sampled(*said) for place, said in ended.items()}))
+
         with self._on_device():
-            said = self._sender.send(jobs) if jobs else []
-        if self._version() != self._synced:
-            raise TrainFault(
-                f"vLLM answered with version {self._synced} of the weights, and the policy is "
-                f"version {self._version()} by now"
-            )
-        return [
-            Sampled(
-                completion_ids=tuple(ids),
-                logprobs=tuple(logprobs),
-                ended=bool(ids) and ids[-1] in self._eos_ids,
-            )
-            for ids, logprobs in said
-        ]
+            self._sender.serve(self._named(jobs), sampled)
+
+    def _named(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Return the jobs with the names under which vLLM has their adapters."""
+        if self._served is not None:
+            return [replace(job, adapter=self._served(job.adapter)) for job in jobs]
+        adapter = next((job.adapter for job in jobs if job.adapter), None)
+        if adapter:
+            raise ConfigError(f"vLLM was given whole weights, so it has no adapter {adapter!r}")
+        return jobs
+
+    def _sampled(self, ids: Sequence[int], logprobs: Sequence[float]) -> Sampled:
+        return Sampled(
+            completion_ids=tuple(ids),
+            logprobs=tuple(logprobs),
+            ended=bool(ids) and ids[-1] in self._eos_ids,
+        )
 
 
 class ServerSender:
-    """Asks a vLLM server through TRL's client, many requests at a time.
+    """Asks a vLLM server through TRL's client, row by row, since a request has one seed.
 
-    There is one request a row, since a request has one seed.
+    Whoever wants many answers at a time asks in many threads.
     """
 
-    def __init__(self, client: Any, *, width: int = 64) -> None:
-        """Send through a `trl.generation.vllm_client.VLLMClient`, `width` requests at once."""
+    def __init__(self, client: Any) -> None:
+        """Send through a `trl.generation.vllm_client.VLLMClient`."""
         self._client = client
-        self._width = width
 
-    def send(self, jobs: Sequence[Job]) -> list[Said]:
-        """Return one completion a job, in order; the error of a request is raised."""
-        with ThreadPoolExecutor(max_workers=min(self._width, len(jobs))) as pool:
-            return list(pool.map(self._complete, jobs))
+    def serve(self, jobs: Sequence[Job], more: More[Said, Job]) -> None:
+        """Ask for one job after the other; the error of a request is raised."""
+
+        def complete(asked: Sequence[Job]) -> list[Said]:
+            return [self._complete(job) for job in asked]
+
+        in_batches(complete)(jobs, more)
 
     def _complete(self, job: Job) -> Said:
         extra: dict[str, Any] = {"seed": _seed(job)}
@@ -164,7 +181,7 @@ class ServerSender:
 
 
 class ColocatedSender:
-    """Asks the vLLM engine in this process: all rows in one call, each with its own sampling."""
+    """Asks the vLLM engine in this process, each row with its own sampling."""
 
     def __init__(
         self,
@@ -184,20 +201,19 @@ class ColocatedSender:
         self._sampling = sampling
         self._structured = structured
 
-    def send(self, jobs: Sequence[Job]) -> list[Said]:
-        """Return one completion a job, in order."""
-        adapters = (
-            {}
-            if self._adapters is None
-            else {"lora_request": [self._adapters.request(job.adapter) for job in jobs]}
-        )
-        outputs = self._llm.generate(
-            [{"prompt_token_ids": list(job.prompt_ids)} for job in jobs],
-            sampling_params=[self._params(job) for job in jobs],
-            use_tqdm=False,
-            **adapters,
-        )
-        return [_said(output.outputs[0]) for output in outputs]
+    def serve(self, jobs: Sequence[Job], more: More[Said, Job]) -> None:
+        """Let rows join vLLM's running batch, and hand each out when it has ended."""
+        engine, count = self._llm.llm_engine, 0
+        while jobs or engine.has_unfinished_requests():
+            for place, job in enumerate(jobs, start=count):
+                request = self._adapters.request(job.adapter) if self._adapters else None
+                prompt = {"prompt_token_ids": list(job.prompt_ids)}
+                params = self._params(job)
+                engine.add_request(str(place), prompt, params, lora_request=request)
+            count += len(jobs)
+            outputs = [output for output in engine.step() if output.finished]
+            ended = {int(output.request_id): _said(output.outputs[0]) for output in outputs}
+            jobs = more(ended) if ended else ()
 
     def _params(self, job: Job) -> Any:
         grammar = (
@@ -255,7 +271,7 @@ def _with_adapters(
     host: AdapterHost | None
     if args.vllm_mode == "server":
         client = _client_of(args)
-        sender: Sender = ServerSender(client, width=args.batch_width)
+        sender: Sender = ServerSender(client)
         host = ServerAdapters(client) if accelerator.is_main_process else None
     else:
         llm, sampling, structured, request = _colocated(trainer, model, context_tokens)
@@ -336,7 +352,7 @@ def _with_weights(
         # with one of its own.
         main = trainer.accelerator.is_main_process
         client = generation.vllm_client if main else _client_of(args)
-        sender = ServerSender(client, width=args.batch_width)
+        sender = ServerSender(client)
     return sender, {"hand_over": partial(hand_over, generation, trainer.accelerator)}
 
 

@@ -28,7 +28,6 @@ from pydantic import BaseModel, ValidationError
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
 from memagent.plugins import load
-from train.settings.acting import acting_faults, is_acted_in
 from train.settings.former import current
 from train.settings.options import ROLE_SETS
 from train.settings.parts import (
@@ -41,6 +40,8 @@ from train.settings.parts import (
     Stage,
     ValidationPart,
     WarmUpPart,
+    acting_faults,
+    is_acted_in,
 )
 
 MAY_CHANGE = ("trainer.micro_batch_tokens", "trainer.batch_width", "trainer.report_to")

@@ -22,9 +22,8 @@ from typing import Any
 import torch
 
 from memagent.core.errors import ConfigError
+from train.credit.groups import ScoredGroup, Selector
 from train.credit.objectives import LossView, Objective
-from train.credit.scored import ScoredGroup
-from train.credit.slots import Selector
 from train.errors import TrainFault
 
 

@@ -7,8 +7,7 @@ the planned number of rows, so the learning rate stays what it was.
 
 from __future__ import annotations
 
-from train.credit.scored import ScoredGroup
-from train.credit.slots import Selector
+from train.credit.groups import ScoredGroup, Selector
 
 
 class DynamicSampling(Selector):

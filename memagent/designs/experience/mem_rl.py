@@ -17,8 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from memagent.designs.base import MemoryDesign, RunningValue
-from memagent.designs.parts.lessons import CaseLearner
-from memagent.designs.parts.retrieval import ValueRetriever
+from memagent.designs.parts.lessons import CaseLearner, ValueRetriever
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
 DESIGN: Final[MemoryDesign] = replace(

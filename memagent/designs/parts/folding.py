@@ -79,8 +79,8 @@ def trailing_steps(workspace: Workspace, least: int) -> tuple[int, ...]:
 
 
 _FEW_WORDS = 5
+# Least share of the commonest English words in English text.
 _ENGLISH_SHARE = 0.2
-"""Least share of the commonest English words in English text."""
 _MAX_DAYS = 31
 
 

@@ -6,6 +6,8 @@ a trial earned. All rest on the turns of the trial and have the lowest trust of 
 A learned scorer of cases: which words of a case go with which words of a task.
 
 Parts of a design that keeps a dated log: all of it is shown, and a reflector condenses it.
+
+A retriever in two phases: what is similar enough, then by similarity and learned value.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
+from statistics import fmean, pstdev
 from typing import Final
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 
 from memagent.core.answers import Hit, Question
 from memagent.core.errors import InputError
@@ -35,6 +38,7 @@ from memagent.designs.base import (
 )
 from memagent.designs.parts.lines import TEXT, JsonCall, ask_for_json, hit_line, list_schema
 from memagent.designs.parts.retrieval import query_for
+from memagent.memory.event_vectors import query_vectors, text_vectors
 from memagent.memory.facade import Memory
 from memagent.replies.entries import MAX_FACT_CHARS, extract_json, ids_at, string_at
 from memagent.replies.ops import NoteDraft, parse_notes, parse_ops
@@ -210,7 +214,9 @@ class CaseScorer:
 
 
 @lru_cache(maxsize=4_096)
-def _features(task: str, case: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def _features(
+    task: str, case: str
+) -> tuple[np.typing.NDArray[np.int64], np.typing.NDArray[np.float64]]:
     """Return the places of pairs of a word of the task and one of the case, with counts."""
     words = sorted(set(tokenize(case)))
     pairs = ((a, b) for a in sorted(set(tokenize(task))) for b in words)
@@ -322,3 +328,77 @@ def condensed(text: str) -> list[tuple[str, tuple[str, ...]]]:
         if isinstance(entry, dict)
     ]
     return [(said.strip()[:MAX_FACT_CHARS], ids) for said, ids in read if said.strip()]
+
+
+# Memories, the first by id, whose pairs give the corpus its mean and deviation.
+_CORPUS: Final = 64
+_CLAMP: Final = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueRetriever:
+    """Keeps hits above an absolute cosine, and ranks them by similarity and value.
+
+    The cosine is that of the tasks: the question and the first line of a memory. It is
+    standardised by the pairs of the store, which no question changes; the value by that
+    of the candidates. An unrelated question finds nothing.
+    """
+
+    pool: int = 500
+    threshold: float = 0.3
+    """Least cosine."""
+    weight: float = 1.0
+    """Weight of the value; 0 is similarity alone."""
+    prior: float = 0.3
+    """Value of a case that was not used yet, by the outcome of its own trial."""
+    spread: float = 0.25
+    """Least deviation of the cosines: a store whose memories all look alike has less, and
+    then no value could make up for a cosine."""
+
+    async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
+        """Return at most k hits, best first."""
+        hits = await ctx.bank.search(query_for(question), k=max(self.pool, question.k))
+        asked = (await query_vectors(ctx.bank, [question.text])).get(question.text)
+        tasks = {hit.id: _task(hit.item) for hit in hits if hit.item is not None}
+        vectors = await text_vectors(ctx.bank, tasks.values())
+        if asked is None:
+            return hits[: question.k]
+        cosines = {key: float(asked @ vectors[task]) for key, task in tasks.items()}
+        near = [hit for hit in hits if cosines.get(hit.id, -1.0) >= self.threshold]
+        mean, spread = await self._corpus(ctx)
+        values = _standardised([self.value(hit, ctx) for hit in near])
+        ranked = [
+            hit.model_copy(
+                update={"score": (cosines[hit.id] - mean) / spread + self.weight * value}
+            )
+            for hit, value in zip(near, values, strict=True)
+        ]
+        return sorted(ranked, key=lambda hit: (-hit.score, hit.id))[: question.k]
+
+    def value(self, hit: Hit, ctx: SlotContext) -> float:
+        """Return what a hit is worth: its value, or its trial's outcome until it is used."""
+        stats = ctx.bank.state.stats.get(hit.id, ItemStats())
+        tags = hit.item.tags if hit.item is not None and not stats.uses else ()
+        return stats.q_value + self.prior * ((SUCCEEDED in tags) - (FAILED in tags))
+
+    async def _corpus(self, ctx: SlotContext) -> tuple[float, float]:
+        """Return mean and deviation of the cosines between the store's own tasks."""
+        items = sorted(ctx.bank.state.active(), key=lambda item: item.id)[:_CORPUS]
+        vectors = await text_vectors(ctx.bank, {_task(item) for item in items})
+        rows = np.array([vectors[key] for key in sorted(vectors)])
+        cosines = [float(one @ other) for one, other in combinations(rows, 2)]
+        if not cosines:
+            return 0.0, self.spread
+        return fmean(cosines), max(self.spread, pstdev(cosines))
+
+
+def _task(item: MemoryItem) -> str:
+    return item.text.partition("\n")[0]
+
+
+def _standardised(values: Sequence[float]) -> list[float]:
+    """Return z scores within the clamp; zeros where nothing differs."""
+    spread = pstdev(values) if len(values) > 1 else 0.0
+    if spread <= 1e-12:
+        return [0.0 for _ in values]
+    return [max(-_CLAMP, min(_CLAMP, (value - fmean(values)) / spread)) for value in values]

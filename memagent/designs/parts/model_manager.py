@@ -58,8 +58,8 @@ from memagent.replies.ops import parse_ops
 from memagent.search.cuts import budget, token_estimate
 from memagent.timex.resolve import format_span
 
+# About what a line costs besides its text: name, speaker, time.
 _LINE_TOKENS: Final = 12
-"""About what a line costs besides its text: name, speaker, time."""
 
 
 def op_schema(op: str) -> JsonSchema:

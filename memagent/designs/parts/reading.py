@@ -5,8 +5,8 @@ the reader is asked whether it ends something that the same speaker said before.
 old memory takes the new words as its next version, cited by the turn that said them; the
 old wording stays readable, still finds the memory, and `undo` brings it back. A second
 memory that the statement ends is deleted and linked. The surprise: the reader may only
-refuse and replace. It never drops a statement that the rules would keep, and a change
-that the rules propose stays only if the pair head does not speak against it.
+replace. It never drops a statement that the rules would keep, and a change that the
+rules make is made.
 
 The weights are loaded at the first statement that has a candidate. Where they cannot be
 read, the rules decide alone.
@@ -15,27 +15,41 @@ read, the rules decide alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import lru_cache
+from hashlib import sha256
 from logging import getLogger
 from typing import Final
 
+import numpy as np
+
+from memagent.core.answers import QUOTED_FROM
 from memagent.core.long_work import aside
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem
-from memagent.designs.base import Manager, Proposal, Related, SlotContext
-from memagent.designs.parts.rules.manager import VerbatimManager
-from memagent.language.reader import Change, Reader, Statement, open_reader
-from memagent.language.vocabulary import NEGATION
-from memagent.state.backing import ADDS
-from memagent.state.fold import folded
+from memagent.designs.base import Proposal, Related
+from memagent.designs.parts.rules.corrections import stands_alone
+from memagent.language.network import Array
+from memagent.language.reader import BACKED, Change, Reader, Statement, open_reader
+from memagent.memory.judging.certainty import Reading, has_term
+from memagent.memory.question import QuestionView
+from memagent.state.effects import tokenize
+from memagent.state.fold import BankState, folded
 
-REFUSED_BELOW: Final = 0.1
-"""A change that the rules propose is an addition where the pair head gives it less."""
+BACKED_FROM: Final = 0.9
+"""A model's change stands where the pair head gives it as much."""
+DOUBTED_FROM: Final = 0.05
+"""A statement may be outdated where a later one has ended it with as much probability."""
+NEAR_FROM: Final = 0.3
+"""Cosine from which a statement is quoted that meets no word of the question."""
 UNRELATED_FROM: Final = 0.97
 """A model's change is refused where the pair head is as sure that the two are unrelated."""
+# Texts whose readings are kept, 2 kB each.
 _MOST_READ: Final = 4_096
-"""Texts whose readings are remembered, 2 kB each."""
+# Statements whose meaning is compared with a question's, and what cosines are divided by.
+_MOST_NEAR: Final = 16
+_WARMTH: Final = 0.05
 _log = getLogger(__name__)
 
 
@@ -49,28 +63,27 @@ def shipped_reader() -> Reader | None:
         return None
 
 
-_KNOWN: dict[str, Statement] = {}
-"""Statements that were read, by their text."""
+# The vectors of texts that were read, and whether they state something, by the digests of
+# the texts: what is erased from a memory is not kept here.
+_KNOWN: dict[bytes, tuple[Array | None, float | None]] = {}
 
 
 def read_once(reader: Reader, statements: Iterable[Statement]) -> list[Statement]:
     """Return statements with their readings; a text is read once, all new ones in a batch."""
-    known = list(statements)
-    missing = list(dict.fromkeys(own.text for own in known if own.text not in _KNOWN))
-    if len(_KNOWN) + len(missing) > _MOST_READ:
+    known = [(sha256(own.text.encode()).digest(), own) for own in statements]
+    readings = {key: kept for key, _ in known if (kept := _KNOWN.get(key)) is not None}
+    missing = {key: Statement(own.text) for key, own in known if key not in readings}
+    read = zip(missing, reader.read(list(missing.values())), strict=True)
+    fresh = {key: (own.vector, own.states) for key, own in read}
+    if len(_KNOWN) + len(fresh) > _MOST_READ:
         _KNOWN.clear()
-        missing = list(dict.fromkeys(own.text for own in known))
-    read = {own.text: own for own in reader.read([Statement(text) for text in missing])}
-    _KNOWN.update(read)
-    texts = {**_KNOWN, **read}
-    return [
-        Statement(own.text, own.speaker, own.at, texts[own.text].vector, texts[own.text].states)
-        for own in known
-    ]
+    _KNOWN.update(fresh)
+    readings |= fresh
+    return [Statement(own.text, own.speaker, own.at, *readings[key]) for key, own in known]
 
 
+# The place of a statement among the facts, the statement, and what it may end.
 _Asked = tuple[int, Fact, list[MemoryItem | Fact]]
-"""The place of a statement among the facts, the statement, and what it may end."""
 
 
 def backed_by_reader(old: MemoryItem, new: str, fact: Fact | None, /) -> bool | None:
@@ -84,9 +97,79 @@ def backed_by_reader(old: MemoryItem, new: str, fact: Fact | None, /) -> bool | 
     said = Statement(new) if fact is None else as_statement(fact)
     known, first = read_once(reader, (as_statement(old), said))
     pair = reader.compare([known], first)[0]
-    if pair.change >= reader.thresholds.change:
+    if pair.change >= BACKED_FROM:
         return True
     return False if pair.unrelated >= UNRELATED_FROM else None
+
+
+def doubts(view: QuestionView, reading: Reading, state: BankState, /) -> tuple[str, ...]:
+    """Return a doubt where the best statement may not be what was asked about, or has ended.
+
+    A whole statement that took the place of another must meet a word of the question
+    itself: it may have taken the wrong place.
+    """
+    best = reading.order[0].evidence
+    if (best.version or 1) > 1 and stands_alone(best.text):
+        own = frozenset(tokenize(best.text))
+        if not any(has_term(term, own) for term in view.terms):
+            return ("the words asked about stand in an earlier wording only",)
+    return _outdated(reading, state) if view.now else ()
+
+
+def _outdated(reading: Reading, state: BankState) -> tuple[str, ...]:
+    """Return a doubt where a later statement of the same speaker may have ended the best one.
+
+    What would not be enough to change a memory is enough to doubt it.
+    """
+    reader, best = shipped_reader(), reading.order[0].evidence
+    if reader is None or best.said_at is None:
+        return ()
+    said: dict[tuple[datetime, int], Statement] = {}
+    for entry in (scored.evidence for scored in reading.order):
+        if entry.current and entry.speaker == best.speaker and entry.said_at and entry.turn_ids:
+            at = entry.said_at, state.turns.get(entry.turn_ids[-1], ("", 0))[1]
+            said.setdefault(at, Statement(entry.text, entry.speaker or "", entry.said_at))
+    known = dict(zip(said, read_once(reader, said.values()), strict=True))
+    when = next((at for at, own in known.items() if own.text == best.text), None)
+    for at, new in known.items():
+        if when is None or at <= when:
+            continue
+        if reader.propose([known[when]], new)[0] < reader.thresholds.light:
+            continue
+        earlier = [there for there in known if there < at]
+        for own in reader.weigh(new, [known[there] for there in earlier]):
+            backed = own.pair.change >= BACKED
+            least = DOUBTED_FROM if backed else reader.thresholds.change
+            if earlier[own.index] == when and reader.probability(own) >= least:
+                return (f'{new.speaker} may have changed that, saying "{new.text[:80]}"',)
+    return ()
+
+
+def by_meaning(text: str, reading: Reading, /) -> Reading:
+    """Return a reading that is too unsure to be quoted, ordered by meaning, for a question's text.
+
+    The nearest is quoted where it is near enough; it is never supported.
+    """
+    reader, known = shipped_reader(), reading.order[:_MOST_NEAR]
+    if reader is None:
+        return reading
+    texts = (text, *(scored.evidence.text for scored in known))
+    asked, *said = (own.vector for own in read_once(reader, map(Statement, texts)))
+    assert asked is not None
+    near = np.array(said) @ asked
+    shares = np.array([max(scored.share, 1e-4) for scored in known])
+    order = list(map(int, np.argsort(-(near / _WARMTH + np.log(shares)), kind="stable")))
+    if near[order[0]] < NEAR_FROM:
+        return reading
+    ordered = tuple(known[place] for place in order) + reading.order[_MOST_NEAR:]
+    return replace(
+        reading,
+        order=ordered,
+        chosen=ordered[:1],
+        probability=QUOTED_FROM,
+        doubts=(*reading.doubts, "it was found by its meaning, not by its words"),
+        meant=True,
+    )
 
 
 def as_statement(record: Fact | MemoryItem) -> Statement:
@@ -94,26 +177,21 @@ def as_statement(record: Fact | MemoryItem) -> Statement:
     return Statement(record.text, record.speaker or "", record.said_at)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReadingManager:
-    """The ops of `base`, with what new statements end. Asks no model."""
-
-    base: Manager = VerbatimManager()
-
-    async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
-        """Return one op a fact in order, then the deletions."""
-        proposal = await self.base(related, ctx)
-        draft = _Draft(list(proposal.values))
-        asked = [
-            (at, entry.fact, items)
-            for at, entry in enumerate(related)
-            if (items := draft.may_change(at, entry))
-        ]
-        reader = shipped_reader() if asked else None
-        if reader is None:
-            return proposal
-        await aside(draft.read, reader, asked)
-        return proposal.model_copy(update={"values": (*draft.ops, *draft.ended)})
+async def with_changes(
+    proposal: Proposal[MemoryOp], related: Sequence[Related]
+) -> Proposal[MemoryOp]:
+    """Return the rules' ops, one a fact in order, with what the facts end; then the deletions."""
+    draft = _Draft(list(proposal.values))
+    asked = [
+        (at, entry.fact, items)
+        for at, entry in enumerate(related)
+        if (items := draft.may_change(at, entry))
+    ]
+    reader = shipped_reader() if asked else None
+    if reader is None:
+        return proposal
+    await aside(draft.read, reader, asked)
+    return proposal.model_copy(update={"values": (*draft.ops, *draft.ended)})
 
 
 @dataclass(slots=True)
@@ -126,16 +204,14 @@ class _Draft:
     changed: set[str] = field(default_factory=set[str])
 
     def may_change(self, at: int, entry: Related) -> list[MemoryItem | Fact]:
-        """Return what the statement at a place may end, or the item that the rules change.
+        """Return what the statement at a place may end, if the rules add it.
 
         These are memories, then statements of the same chunk that are to be added.
         """
-        op, fact = self.ops[at], entry.fact
-        if isinstance(op, Noop | Delete):
+        fact = entry.fact
+        if not isinstance(self.ops[at], Add):
             return []
         items = [hit.item for hit in entry.hits if hit.item is not None and hit.item.active]
-        if isinstance(op, Update):
-            return [item for item in items if item.id == op.id]
         earlier = [own.fact for own in self.ops[:at] if isinstance(own, Add)]
         return [own for own in (*items, *earlier) if may_end(fact, own)]
 
@@ -144,14 +220,7 @@ class _Draft:
         self.changed = {op.id for op in self.ops if isinstance(op, Update)}
         read_once(reader, (as_statement(own) for _, fact, old in asked for own in (fact, *old)))
         for at, fact, records in asked:
-            if isinstance(op := self.ops[at], Update):
-                new, *old = read_once(reader, map(as_statement, (fact, *records)))
-                share = reader.compare(old, new)[0].change
-                if share < REFUSED_BELOW:
-                    reason = f"kept beside {op.id}: the reader backs no change, p={share:.2f}"
-                    self.ops[at] = Add(fact=fact, reason=reason)
-            else:
-                self._end(reader, at, fact, [own for own in records if self._stands(own)])
+            self._end(reader, at, fact, [own for own in records if self._stands(own)])
 
     def _stands(self, record: MemoryItem | Fact) -> bool:
         if isinstance(record, MemoryItem):
@@ -162,8 +231,7 @@ class _Draft:
         self, reader: Reader, at: int, fact: Fact, records: Sequence[MemoryItem | Fact]
     ) -> None:
         new, *old = read_once(reader, map(as_statement, (fact, *records)))
-        beside = ADDS.search(fact.text) is not None and NEGATION.search(fact.text) is None
-        for change in () if beside else reader.changes(new, old):
+        for change in reader.changes(new, old):
             record, own = records[change.index], self.ops[at]
             if isinstance(record, Fact):
                 self._merge(at, record, change)
@@ -209,7 +277,7 @@ def may_end(fact: Fact, item: MemoryItem | Fact) -> bool:
     """Say whether a fact may end another: of the same speaker, not later, trusted as much."""
     return (
         fact.speaker is not None
-        and folded(fact.speaker) == folded(item.speaker or "")
-        and item.trust.rank >= fact.trust.rank
+        and (fact.speaker == item.speaker or folded(fact.speaker) == folded(item.speaker or ""))
+        and (item.trust is fact.trust or item.trust.rank > fact.trust.rank)
         and (item.said_at is None or fact.said_at is None or item.said_at <= fact.said_at)
     )

@@ -1,7 +1,5 @@
 """Retrievers over the bank's hybrid search: the best hits, of each speaker, of a time.
 
-Retrieval in two phases: what is similar enough, then by similarity and learned value.
-
 A retriever that adds older wordings of the same statements to another's hits.
 
 The question's time decides. A question about now gets the present wordings alone. One
@@ -15,21 +13,14 @@ dogs does Ana have?"): what a manager deletes is gone from the present.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from dataclasses import dataclass
-from itertools import combinations
-from statistics import fmean, pstdev
-from typing import Final
 
-import numpy as np
-
-from memagent.core.answers import Filter, Hit, Query, Question
-from memagent.core.records import ItemStats, MemoryItem, NodeKind, Relation, TimeSpan
-from memagent.core.trials import FAILED, SUCCEEDED
+from memagent.core.answers import Hit, Query, Question
+from memagent.core.records import MemoryItem, NodeKind, Relation, TimeSpan
 from memagent.designs.base import Prompt, Retriever, SlotContext, prompts_of
-from memagent.memory.event_vectors import query_vectors, text_vectors
 from memagent.memory.question import Period, read_question
-from memagent.search.pipeline import asked_span
+from memagent.search.pipeline import asked_times, narrowed_to
 from memagent.state.effects import tokenize
 from memagent.state.fold import BankState
 from memagent.state.validation import matches
@@ -37,6 +28,8 @@ from memagent.state.versions import Wording, wordings
 
 TIME_WEIGHT = 0.25
 """Weight of a hit found only by its time, beside a hit of the plain search."""
+# What asks for somebody's work without a word for it.
+_LIVELIHOOD = re.compile(r"\bfor\s+a\s+living\b|\bberuflich\b|\b[mts]e\s+dedic(?:o|as?)\b", re.I)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,109 +107,40 @@ class TimedRetriever:
         hits = await ctx.bank.search(query, k=question.k)
         if question.recipe is not None:
             return hits
-        span = asked_span(question.text, question.asked_at or ctx.clock())
-        if span is None:
+        times = asked_times(question.text, question.asked_at or ctx.clock())
+        if not times:
             return hits
         merged = {hit.id: hit for hit in hits}
-        for timed in await ctx.bank.search_many(queries_at(query, span), k=self.k_of_time):
+        then = queries_at(query, times[0].span)
+        for timed in await ctx.bank.search_many(then, k=self.k_of_time):
             for hit in timed:
                 merged.setdefault(hit.id, weighted(hit))
         return sorted(merged.values(), key=lambda hit: (-hit.score, hit.id))
 
 
+def plain_words(text: str) -> str:
+    """Return a question's text as it is searched and read: what one does for a living is work."""
+    return _LIVELIHOOD.sub("for work", text)
+
+
 def query_for(question: Question) -> Query:
     """Return the search that a question asks for, with its recipe."""
     return Query(
-        text=question.text, where=question.where, recipe=question.recipe, asked_at=question.asked_at
+        text=plain_words(question.text),
+        where=question.where,
+        recipe=question.recipe,
+        asked_at=question.asked_at,
     )
 
 
 def queries_at(query: Query, span: TimeSpan) -> list[Query]:
     """Narrow a search to a time, once for each axis that its filter leaves open."""
-    where: Filter = query.where
-    axes = [axis for axis, bound in (("valid", where.valid), ("said", where.said)) if bound is None]
-    return [
-        query.model_copy(update={"where": where.model_copy(update={axis: span})}) for axis in axes
-    ]
+    return [query.model_copy(update={"where": where}) for where in narrowed_to(span, query.where)]
 
 
 def weighted(hit: Hit) -> Hit:
     """Lower the score of a hit that was found only by its time."""
     return hit.model_copy(update={"score": TIME_WEIGHT * hit.score})
-
-
-_CORPUS: Final = 64
-"""Memories, the first by id, whose pairs give the corpus its mean and deviation."""
-_CLAMP: Final = 3.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ValueRetriever:
-    """Keeps hits above an absolute cosine, and ranks them by similarity and value.
-
-    The cosine is that of the tasks: the question and the first line of a memory. It is
-    standardised by the pairs of the store, which no question changes; the value by that
-    of the candidates. An unrelated question finds nothing.
-    """
-
-    pool: int = 500
-    threshold: float = 0.3
-    """Least cosine."""
-    weight: float = 1.0
-    """Weight of the value; 0 is similarity alone."""
-    prior: float = 0.3
-    """Value of a case that was not used yet, by the outcome of its own trial."""
-    spread: float = 0.25
-    """Least deviation of the cosines: a store whose memories all look alike has less, and
-    then no value could make up for a cosine."""
-
-    async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
-        """Return at most k hits, best first."""
-        hits = await ctx.bank.search(query_for(question), k=max(self.pool, question.k))
-        asked = (await query_vectors(ctx.bank, [question.text])).get(question.text)
-        tasks = {hit.id: _task(hit.item) for hit in hits if hit.item is not None}
-        vectors = await text_vectors(ctx.bank, tasks.values())
-        if asked is None:
-            return hits[: question.k]
-        cosines = {key: float(asked @ vectors[task]) for key, task in tasks.items()}
-        near = [hit for hit in hits if cosines.get(hit.id, -1.0) >= self.threshold]
-        mean, spread = await self._corpus(ctx)
-        values = _standardised([self.value(hit, ctx) for hit in near])
-        ranked = [
-            hit.model_copy(
-                update={"score": (cosines[hit.id] - mean) / spread + self.weight * value}
-            )
-            for hit, value in zip(near, values, strict=True)
-        ]
-        return sorted(ranked, key=lambda hit: (-hit.score, hit.id))[: question.k]
-
-    def value(self, hit: Hit, ctx: SlotContext) -> float:
-        """Return what a hit is worth: its value, or its trial's outcome until it is used."""
-        stats = ctx.bank.state.stats.get(hit.id, ItemStats())
-        tags = hit.item.tags if hit.item is not None and not stats.uses else ()
-        return stats.q_value + self.prior * ((SUCCEEDED in tags) - (FAILED in tags))
-
-    async def _corpus(self, ctx: SlotContext) -> tuple[float, float]:
-        """Return mean and deviation of the cosines between the store's own tasks."""
-        items = sorted(ctx.bank.state.active(), key=lambda item: item.id)[:_CORPUS]
-        vectors = await text_vectors(ctx.bank, {_task(item) for item in items})
-        rows = np.array([vectors[key] for key in sorted(vectors)])
-        cosines = [float(one @ other) for one, other in combinations(rows, 2)]
-        if not cosines:
-            return 0.0, self.spread
-        return fmean(cosines), max(self.spread, pstdev(cosines))
-
-
-def _task(item: MemoryItem) -> str:
-    return item.text.partition("\n")[0]
-
-
-def _standardised(values: Sequence[float]) -> list[float]:
-    """Return z scores within the clamp; zeros where nothing differs."""
-    spread = pstdev(values) if len(values) > 1 else 0.0
-    if spread <= 1e-12:
-        return [0.0 for _ in values]
-    return [max(-_CLAMP, min(_CLAMP, (value - fmean(values)) / spread)) for value in values]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -120,11 +120,11 @@ def _text(content: MemoryContent) -> str:
 
 
 def _result(hits: Sequence[Hit]) -> MemoryQueryResult:
-    kind = MemoryMimeType.TEXT
-    rows = [
-        (
-            recalled_text(hit),
-            {
+    contents = [
+        MemoryContent(
+            content=recalled_text(hit),
+            mime_type=MemoryMimeType.TEXT,
+            metadata={
                 **(hit.item.metadata if hit.item is not None else {}),
                 "id": hit.id,
                 "score": hit.score,
@@ -133,5 +133,4 @@ def _result(hits: Sequence[Hit]) -> MemoryQueryResult:
         )
         for hit in hits
     ]
-    contents = [MemoryContent(content=text, mime_type=kind, metadata=row) for text, row in rows]
     return MemoryQueryResult(results=contents)

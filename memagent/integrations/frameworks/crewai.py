@@ -52,11 +52,11 @@ except ImportError as exc:
     raise MissingExtra("crewai", needed_for="MemagentMemory", cause=str(exc)) from exc
 
 _KIND = "crew"
+# Fields of CrewAI's memory that tell how it asks its model and its embedder.
 _UNUSED: Final = frozenset(Memory.model_fields) - {
     *("memory_kind", "storage", "read_only", "root_scope", "default_importance"),
     *("recency_weight", "semantic_weight", "importance_weight", "recency_half_life_days"),
 }
-"""Fields of CrewAI's memory that tell how it asks its model and its embedder."""
 _KEPT: Final = frozenset(
     ("self", "content", "contents", "scope", "categories", "metadata", "importance", "source")
 ) | {"private", "agent_role", "root_scope"}

@@ -25,7 +25,7 @@ from memagent.integrations.access import (
     recalled_text,
     remember_messages,
 )
-from memagent.loop_thread import LoopThread
+from memagent.sync.live_agent import LoopThread
 
 try:
     from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse

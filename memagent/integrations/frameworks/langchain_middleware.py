@@ -24,7 +24,7 @@ from memagent.integrations.access import (
     recall_block,
     remember_messages,
 )
-from memagent.integrations.frameworks.langgraph_nodes import last_question, spoken, thread_of
+from memagent.integrations.langgraph_tools import last_question, spoken, thread_of
 
 try:
     from langchain.agents.middleware import AgentMiddleware

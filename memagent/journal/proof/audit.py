@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import json
-import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,17 +23,17 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from memagent.core.errors import StoreError
-from memagent.journal.backend import ReadConnection
 from memagent.journal.proof import file_scan
 from memagent.journal.proof.tips import Noted, Redactions, TipBook
 from memagent.journal.rows import (
     ERASED,
     NAMELESS,
+    ReadConnection,
     ScopeKey,
     first_chain,
+    fits,
+    follows,
     nameless,
-    next_chain,
-    payload_digest,
     scope_digest,
 )
 
@@ -80,18 +79,6 @@ class _Scope(NamedTuple):
     recorded_us: int
 
 
-class _Row(NamedTuple):
-    """A header with its payload, None where that is absent."""
-
-    seq: int
-    kind: str
-    recorded_us: int
-    payload_digest: bytes
-    chain: bytes
-    salt: bytes | None
-    body: bytes | None
-
-
 def audit_scope(connection: ReadConnection, scope: ScopeKey) -> list[str]:
     """Return what is wrong with the scope's log, the first bad sequence first.
 
@@ -101,23 +88,24 @@ def audit_scope(connection: ReadConnection, scope: ScopeKey) -> list[str]:
     """
     digest = scope_digest(scope)
     user_id, *rest = scope
-    same = [f"{name} IS NULL" if value is None else f"{name} = ?" for name, value in _named(rest)]
+    pairs = zip(("agent_id", "run_id"), rest, strict=True)
+    same = [f"{name} IS NULL" if value is None else f"{name} = ?" for name, value in pairs]
     asked = f"{_SCOPE} WHERE digest = ? OR (user_id = ? AND {' AND '.join(same)}) ORDER BY id"
     values = (digest, user_id, *(value for value in rest if value is not None))
     tips = [_Scope(*row) for row in connection.execute(asked, values).fetchall()]
-    strays = _strays(connection)
-    if not tips:
-        return strays
-    tip = tips[0]
     problems: list[str] = []
-    known = (tip.user_id, tip.agent_id, tip.run_id)
-    if len(tips) > 1 or tip.digest != digest or known not in (scope, nameless(scope)):
-        problems.append(
-            "seq 0: the scope's row does not name it "
-            f"({(tip.user_id, tip.agent_id, tip.run_id)}, {tip.digest})"
-        )
-    problems += _audit_log(connection, tip, digest)
-    return (problems + strays)[:_MOST_REPORTED]
+    if tips:
+        tip = tips[0]
+        known = (tip.user_id, tip.agent_id, tip.run_id)
+        if len(tips) > 1 or tip.digest != digest or known not in (scope, nameless(scope)):
+            problems.append(f"seq 0: the scope's row does not name it ({known}, {tip.digest})")
+        problems += _audit_log(connection, tip, digest)
+    # Rows that belong to no scope, as a removed row of a scope leaves behind.
+    for table in ("journal", "payloads"):
+        first, count = connection.execute(_STRAYS.format(table=table)).fetchone()
+        if count:
+            problems.append(f"seq {first}: {count} rows of {table} belong to no scope")
+    return problems[:_MOST_REPORTED]
 
 
 def audit_erased(connection: ReadConnection, digest: str) -> list[str]:
@@ -133,108 +121,37 @@ def audit_erased(connection: ReadConnection, digest: str) -> list[str]:
 
 
 def _audit_log(connection: ReadConnection, tip: _Scope, digest: str) -> list[str]:
-    auditor = _Auditor(connection, tip.id, digest)
-    problems = auditor.run()
-    if tip.head != auditor.seq:
+    """Walk one log, and compare its last header with its tip."""
+    redactions = Redactions(connection, digest)
+    (erased_before,) = connection.execute(_ERASED_BEFORE, (tip.id,)).fetchone()
+    headless = connection.execute(_HEADLESS, (tip.id,)).fetchall()
+    problems = [f"seq {seq}: a payload without a header" for (seq,) in headless]
+    last, before, said = 0, first_chain(digest), 0
+    after, more = -(1 << 62), True
+    while more and len(problems) < _MOST_REPORTED:
+        rows = connection.execute(_ROWS, (tip.id, after)).fetchall()
+        for seq, kind, recorded_us, payload, chain, salt, body in rows:
+            if seq != last + 1:
+                problems.append(f"seq {seq}: expected {last + 1} here: the log has a gap")
+            header = {"seq": seq, "kind": kind, "recorded_us": recorded_us, "digest": payload}
+            if not follows(before, chain, **header):
+                problems.append(f"seq {seq}: the header does not follow from the one before")
+            if recorded_us < said:
+                problems.append(f"seq {seq}: it was recorded before the row before it")
+            if (body is not None) == (seq < erased_before):
+                what = "is missing" if body is None else "should have been erased"
+                problems.append(f"seq {seq}: its payload {what}")
+            elif body is not None and not fits(salt, body, payload, seq, redactions.digest):
+                problems.append(f"seq {seq}: its payload is not the one that was written")
+            last, before, said = seq, chain, recorded_us
+        after, more = last, len(rows) == _ROWS_AT_ONCE
+    if tip.head != last:
         problems.append(
-            f"seq {min(tip.head, auditor.seq) + 1}: the log ends at {auditor.seq}, its tip says "
-            f"{tip.head}"
+            f"seq {min(tip.head, last) + 1}: the log ends at {last}, its tip says {tip.head}"
         )
-    elif tip.chain != auditor.chain or tip.recorded_us != auditor.recorded_us:
+    elif tip.chain != before or tip.recorded_us != said:
         problems.append(f"seq {tip.head}: the tip does not match the last header")
     return problems[:_MOST_REPORTED]
-
-
-def _named(values: list[str | None]) -> zip[tuple[str, str | None]]:
-    return zip(("agent_id", "run_id"), values, strict=True)
-
-
-def _strays(connection: ReadConnection) -> list[str]:
-    """Report rows that belong to no scope, as a removed row of a scope leaves behind."""
-    problems: list[str] = []
-    for table in ("journal", "payloads"):
-        first, count = connection.execute(_STRAYS.format(table=table)).fetchone()
-        if count:
-            problems.append(f"seq {first}: {count} rows of {table} belong to no scope")
-    return problems
-
-
-class _Auditor:
-    """Walks one log.
-
-    `seq`, `chain` and `recorded_us` are those of the last header seen.
-    """
-
-    def __init__(self, connection: ReadConnection, scope_id: int, digest: str) -> None:
-        self._connection = connection
-        self._scope_id = scope_id
-        self._redactions = Redactions(connection, digest)
-        self.seq, self.chain, self.recorded_us = 0, first_chain(digest), 0
-        self._erased_before: int = connection.execute(_ERASED_BEFORE, (scope_id,)).fetchone()[0]
-
-    def run(self) -> list[str]:
-        problems = self._headless_payloads()
-        after = -(1 << 62)
-        while len(problems) < _MOST_REPORTED:
-            rows = self._rows(after)
-            for row in rows:
-                problems += [f"seq {row.seq}: {what}" for what in self._check(row)]
-                self.seq, self.chain, self.recorded_us = row.seq, row.chain, row.recorded_us
-            if len(rows) < _ROWS_AT_ONCE:
-                break
-            after = rows[-1].seq
-        return problems
-
-    def _rows(self, after: int) -> list[_Row]:
-        rows = self._connection.execute(_ROWS, (self._scope_id, after)).fetchall()
-        return [_Row(*row) for row in rows]
-
-    def _headless_payloads(self) -> list[str]:
-        rows = self._connection.execute(_HEADLESS, (self._scope_id,)).fetchall()
-        return [f"seq {seq}: a payload without a header" for (seq,) in rows]
-
-    def _check(self, row: _Row) -> list[str]:
-        problems: list[str] = []
-        if row.seq != self.seq + 1:
-            problems.append(f"expected {self.seq + 1} here: the log has a gap")
-        if not self._follows(row):
-            problems.append("the header does not follow from the one before")
-        if row.recorded_us < self.recorded_us:
-            problems.append("it was recorded before the row before it")
-        erased = row.seq < self._erased_before
-        if row.body is None and not erased:
-            problems.append("its payload is missing")
-        elif row.body is not None and erased:
-            problems.append("its payload should have been erased")
-        elif row.body is not None and not self._fits(row):
-            problems.append("its payload is not the one that was written")
-        return problems
-
-    def _follows(self, row: _Row) -> bool:
-        try:
-            chain = next_chain(
-                self.chain,
-                seq=row.seq,
-                kind=row.kind,
-                recorded_us=row.recorded_us,
-                digest=row.payload_digest,
-            )
-        except (
-            AttributeError,
-            TypeError,
-            struct.error,
-        ):  # a value of another type, which SQLite lets through
-            return False
-        return chain == row.chain
-
-    def _fits(self, row: _Row) -> bool:
-        if row.salt is None or row.body is None:
-            return False
-        try:
-            own = payload_digest(row.salt, row.body)
-        except TypeError:
-            return False
-        return own == row.payload_digest or own == self._redactions.digest(row.seq)
 
 
 def compare_tips(connection: ReadConnection, book: TipBook) -> list[str]:
@@ -248,7 +165,7 @@ def compare_tips(connection: ReadConnection, book: TipBook) -> list[str]:
         problems += compare_noted(connection, end)
         if len(problems) >= _MOST_REPORTED:
             break
-    if book.keyed:
+    if book.keyed and not book.shared:
         known = {digest for (digest,) in connection.execute("SELECT digest FROM scopes").fetchall()}
         problems += [
             f"a log that was never noted appeared (scope {digest[:12]})"

@@ -34,12 +34,19 @@ from pydantic_core import ValidationError
 
 from memagent.core.errors import ConfigError, StoreCorrupt, StoreReadOnly
 from memagent.core.snapshot import Redacted
-from memagent.journal.backend import SELECT_REDACTIONS, ReadConnection, Tip
-from memagent.journal.rows import ScopeKey, decode_entry, payload_digest, scope_digest
+from memagent.journal.rows import (
+    REDACTED,
+    ReadConnection,
+    ScopeKey,
+    Tip,
+    decode_entry,
+    payload_digest,
+    scope_digest,
+)
 
 _PLAIN: Final = b"memagent-tips/1 plain\n\n"
+# Records signed one by one: those of several processes, and of older releases.
 _SIGNED: Final = b"memagent-tips/1 keyed\n\n"
-"""Records signed one by one: those of several processes, and of older releases."""
 _CHAINED: Final = b"memagent-tips/2 keyed\n\n"
 _NEWER: Final = b"memagent-tips/"
 _HEAD_BYTES: Final = 23
@@ -50,6 +57,12 @@ _NEXT: Final = b"memagent/tip/2/"
 _FIRST: Final = bytes(_MAC_BYTES)
 _LONG_BYTES: Final = 1024 * 1024
 _LAST_READ: Final = 64
+_REDACTIONS: Final = (
+    "SELECT payloads.body, payloads.salt, journal.payload_digest FROM journal "
+    "JOIN scopes ON scopes.id = journal.scope_id "
+    "JOIN payloads ON payloads.scope_id = journal.scope_id AND payloads.seq = journal.seq "
+    f"WHERE scopes.digest = ? AND journal.kind = '{REDACTED}' ORDER BY journal.seq"
+)
 
 
 class Noted(NamedTuple):
@@ -83,7 +96,8 @@ class TipBook:
     def __init__(self, path: Path, key: bytes | None = None, *, shared: bool = False) -> None:
         """Never shorten the file while it is `shared` with other processes."""
         self.path = path
-        self._shared = shared
+        # Whether other processes write it too, and whether records are signed with a key.
+        self.shared, self.keyed = shared, key is not None
         self._key = key
         self._fd: int | None = None
         self._size = 0
@@ -92,11 +106,6 @@ class TipBook:
         # MAC of the last record, and the ends as noted, of a chained file that is open.
         self._before = _FIRST
         self._latest: dict[str, Noted] = {}
-
-    @property
-    def keyed(self) -> bool:
-        """Whether records are signed with a key."""
-        return self._key is not None
 
     # -- writing -----------------------------------------------------------------------
 
@@ -177,12 +186,12 @@ class TipBook:
         """Append the ends that a commit left; a failure leaves the file behind the store."""
         if self._fd is None or not tips:
             return
-        if self._shared and self._replaced():
+        if self.shared and self._replaced():
             with suppress(OSError, ConfigError):
                 self.open(())
         ends = [Noted(scope_digest(key), tip.head, tip.chain) for key, tip in tips.items()]
         self._append(ends)
-        if self._size > self._long and not self._shared:
+        if self._size > self._long and not self.shared:
             latest, _ = self.read()
             self.close()
             self.rewrite(latest.values())
@@ -192,10 +201,7 @@ class TipBook:
     def _append(self, ends: Sequence[Noted]) -> None:
         assert self._fd is not None
         chained = self._head == _CHAINED
-        before, records = self._before, list[bytes]()
-        for noted in ends:
-            records.append(self._record(noted, before))
-            before = records[-1][-_MAC_BYTES:]
+        records = self._signed(ends, self._before)
         data, written = b"".join(records), 0
         with suppress(OSError):
             written = os.write(self._fd, data)
@@ -203,7 +209,7 @@ class TipBook:
                 with suppress(OSError):
                     written += os.write(self._fd, data[written:])
         whole = written // _RECORD_BYTES
-        if written % _RECORD_BYTES and not self._shared:
+        if written % _RECORD_BYTES and not self.shared:
             with suppress(OSError):
                 os.ftruncate(self._fd, self._size + whole * _RECORD_BYTES)
         self._size += whole * _RECORD_BYTES
@@ -223,19 +229,14 @@ class TipBook:
 
     def rewrite(self, ends: Iterable[Noted]) -> None:
         """Write the file anew with these ends."""
-        fresh = self.path.with_name(f"{self.path.name}.new")
+        fresh, records = self.path.with_name(f"{self.path.name}.new"), self._signed(ends, _FIRST)
         try:
             with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(self._head)
-                before = _FIRST
-                for noted in ends:
-                    record = self._record(noted, before)
-                    file.write(record)
-                    before = record[-_MAC_BYTES:]
+                file.write(self._head + b"".join(records))
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self.path)
-            self._before = before
+            self._before = records[-1][-_MAC_BYTES:] if records else _FIRST
         except OSError as exc:
             raise StoreReadOnly(f"cannot write {self.path}: {exc.strerror}") from exc
 
@@ -295,9 +296,14 @@ class TipBook:
         wrong = f"{bad} records of {self.path} are damaged or not signed by the key"
         return list(latest.values()), [wrong] if bad else []
 
-    def _record(self, noted: Noted, before: bytes) -> bytes:
-        body = bytes.fromhex(noted.digest) + noted.seq.to_bytes(8, "big") + bytes(noted.chain)
-        return body + self._mac(body, before if self._head == _CHAINED else None)
+    def _signed(self, ends: Iterable[Noted], before: bytes) -> list[bytes]:
+        """Make the records of ends, in a chain after the MAC `before`."""
+        records: list[bytes] = []
+        for digest, seq, chain in ends:
+            body = bytes.fromhex(digest) + seq.to_bytes(8, "big") + bytes(chain)
+            records.append(body + self._mac(body, before if self._head == _CHAINED else None))
+            before = records[-1][-_MAC_BYTES:]
+        return records
 
     def _read(self, record: bytes, before: bytes | None = None) -> Noted | None:
         body, mac = record[:_BODY_BYTES], record[_BODY_BYTES:]
@@ -343,16 +349,10 @@ class Redactions:
     def digest(self, seq: int) -> bytes | None:
         """Return the digest of the last rewritten payload of a row; None if there is none."""
         if self._digests is None:
-            self._digests = self._read()
+            self._digests = {}
+            for body, salt, digest in self._connection.execute(_REDACTIONS, (self._scope,)):
+                with suppress(ValidationError, TypeError):
+                    entry = decode_entry(body) if payload_digest(salt, body) == digest else None
+                    if isinstance(entry, Redacted):
+                        self._digests |= {at: bytes.fromhex(text) for at, text in entry.rewritten}
         return self._digests.get(seq)
-
-    def _read(self) -> dict[int, bytes]:
-        digests: dict[int, bytes] = {}
-        for body, salt, digest in self._connection.execute(SELECT_REDACTIONS, (self._scope,)):
-            try:
-                entry = decode_entry(body) if payload_digest(salt, body) == digest else None
-            except (ValidationError, TypeError):
-                entry = None
-            if isinstance(entry, Redacted):
-                digests |= {seq: bytes.fromhex(text) for seq, text in entry.rewritten}
-        return digests

@@ -54,8 +54,8 @@ from memagent.search.segments import NO_ROW
 from memagent.state.fold import EMPTY_STATE, BankState, apply, folded
 
 ERASED_WORDS = "[erased]"
+# Texts shorter than this occur by chance, and are not looked for in other texts.
 _SHORTEST = 6
-"""Texts shorter than this occur by chance, and are not looked for in other texts."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,10 @@ def _erased_nodes(rows: Iterable[JournalRow], erasure: Erasure) -> frozenset[str
     gone: set[str] = set(erasure.items)
     edges: list[EventEdge] = []
     known: dict[str, Event] = {}
-    for delta in _deltas(rows):
+    for row in rows:
+        delta = row.entry.graph if isinstance(row.entry, Commit | Restored) else row.entry
+        if not isinstance(delta, GraphDelta):
+            continue
         for node in delta.nodes:
             known[node.id] = node
             owner = node.id.partition("@")[0]
@@ -151,14 +154,6 @@ def _erased_nodes(rows: Iterable[JournalRow], erasure: Erasure) -> frozenset[str
         else:
             held |= ends
     return frozenset(gone | (lost & known.keys()) - held)
-
-
-def _deltas(rows: Iterable[JournalRow]) -> Iterable[GraphDelta]:
-    for row in rows:
-        if isinstance(row.entry, GraphDelta):
-            yield row.entry
-        elif isinstance(row.entry, Commit | Restored):
-            yield row.entry.graph
 
 
 def redacted(entry: Entry, erasure: Erasure) -> Entry:
@@ -184,7 +179,20 @@ def redacted(entry: Entry, erasure: Erasure) -> Entry:
         case TrialStarted() | TrialEnded():
             return _trial_entry(entry, erasure)
         case Restored():
-            return _or_same(entry, _restored(entry, erasure))
+            update = {
+                "changes": tuple(each for each in entry.changes if each.id not in erasure.items),
+                "graph": _graph(entry.graph, erasure),
+                "ordinals": _ordinals(entry.ordinals, erasure),
+                "stats": _stats(entry.stats, erasure),
+                "trials": _trials(entry.trials, erasure),
+                "done": tuple(pair for pair in entry.done if pair[0] not in erasure.sessions),
+                "sessions": tuple(
+                    _session(session, erasure)
+                    for session in entry.sessions
+                    if session.id not in erasure.sessions
+                ),
+            }
+            return _or_same(entry, entry.model_copy(update=update))
         case _:
             return entry
 
@@ -249,7 +257,12 @@ def _op_goes(applied: AppliedOp, erasure: Erasure) -> bool:
 
 def _graph(delta: GraphDelta, erasure: Erasure) -> GraphDelta:
     nodes = tuple(node for node in delta.nodes if node.id not in erasure.nodes)
-    edges = tuple(edge for edge in delta.edges if not _edge_goes(edge, erasure))
+    edges = tuple(
+        edge
+        for edge in delta.edges
+        if {edge.source, edge.target}.isdisjoint(erasure.nodes)
+        and erasure.turns.isdisjoint(edge.evidence_turn_ids)
+    )
     changed = len(nodes) < len(delta.nodes) or len(edges) < len(delta.edges)
     ours = delta.session_id in erasure.sessions
     if not changed and not ours and not delta.removed_nodes and not delta.removed_edges:
@@ -269,14 +282,6 @@ def _graph(delta: GraphDelta, erasure: Erasure) -> GraphDelta:
             "session_id": None if ours else delta.session_id,
             "rejected": () if changed or ours else delta.rejected,
         }
-    )
-
-
-def _edge_goes(edge: EventEdge, erasure: Erasure) -> bool:
-    return (
-        edge.source in erasure.nodes
-        or edge.target in erasure.nodes
-        or not erasure.turns.isdisjoint(edge.evidence_turn_ids)
     )
 
 
@@ -342,24 +347,6 @@ def _trial(trial: Trial, erasure: Erasure) -> Trial:
     )
 
 
-def _restored(entry: Restored, erasure: Erasure) -> Restored:
-    return entry.model_copy(
-        update={
-            "changes": tuple(change for change in entry.changes if change.id not in erasure.items),
-            "graph": _graph(entry.graph, erasure),
-            "ordinals": _ordinals(entry.ordinals, erasure),
-            "stats": _stats(entry.stats, erasure),
-            "trials": _trials(entry.trials, erasure),
-            "done": tuple(pair for pair in entry.done if pair[0] not in erasure.sessions),
-            "sessions": tuple(
-                _session(session, erasure)
-                for session in entry.sessions
-                if session.id not in erasure.sessions
-            ),
-        }
-    )
-
-
 _Choice = Callable[[BankState, Sequence[JournalRow]], Erasure]
 _SHORTEST_NEEDLE = 8
 _LONGEST_NEEDLE = 200
@@ -405,7 +392,12 @@ async def _erased(
     await bank.refresh()
     own = await _chosen(bank, chosen)
     needles = set(await aside(_needles, bank, own))
-    others = await _of_same_user(bank)
+    journal = bank.log.journal
+    others = [  # the other memories of the user in the same journal; forks are among them
+        MemoryBank(embedder=bank.embedder, scope=scope, journal=journal)
+        for scope in (await journal.scopes() if journal is not None else ())
+        if scope.user_id == bank.scope.user_id and scope != bank.scope
+    ]
 
     def in_copy(state: BankState, rows: Sequence[JournalRow]) -> Erasure:
         return joined(state, rows, chosen(state, rows), own)
@@ -423,7 +415,7 @@ async def _erased(
     reach("redact.written")
     await bank.settle()
     sought = sorted(needles)[:: 1 + len(needles) // _MOST_NEEDLES]
-    places, unproven = await asyncio.to_thread(searched, bank.log.journal, sought)
+    places, unproven = await asyncio.to_thread(searched, journal, sought)
     left = [await aside(_still_named, await each.sync(), erasure) for each in (bank, *others)]
     let_go(*(part for other in others for part in (other.state, other.view.index)))
     return ErasureReceipt(
@@ -437,7 +429,7 @@ async def _erased(
         places=places,
         left_in=tuple(sorted({item_id for ids in left for item_id in ids})),
         copies=copies,
-        scrubbed=not (bank.log.journal is not None and bank.log.journal.scrub_due),
+        scrubbed=journal is None or not journal.scrub_due,
         unproven=unproven,
         at=at,
     )
@@ -463,17 +455,6 @@ async def _rewritten(bank: MemoryBank, chosen: _Choice, what: str) -> tuple[Eras
 
     row = await bank.log.redact(make, reason=what)
     return erasure, len(changes), row.recorded_at
-
-
-async def _of_same_user(bank: MemoryBank) -> list[MemoryBank]:
-    """Return the other memories of the user in the same journal; forks are among them."""
-    if bank.log.journal is None:
-        return []
-    return [
-        MemoryBank(embedder=bank.embedder, scope=scope, journal=bank.log.journal)
-        for scope in await bank.log.journal.scopes()
-        if scope.user_id == bank.scope.user_id and scope != bank.scope
-    ]
 
 
 def _is_copy(own: BankState, other: BankState, erasure: Erasure) -> bool:
@@ -529,7 +510,10 @@ def _needles(bank: MemoryBank, erasure: Erasure) -> list[bytes]:
     state = bank.state
     texts = {version.text for name in erasure.items for version in state.versions(name)}
     texts |= {turn.said for name in erasure.turns if (turn := state.turn(name)) is not None}
-    others = _staying(state, erasure)
+    stay = [item.text for item in state.items.values() if item.id not in erasure.items]
+    for session in state.sessions.values():
+        stay += [turn.said for turn in session.turns if turn.id not in erasure.turns]
+    others = [folded(text) for text in stay]
     needles: set[bytes] = set()
     for text in texts:
         if any(folded(text) in other for other in others):
@@ -554,15 +538,3 @@ def vector_bytes(bank: MemoryBank, ids: Iterable[str]) -> list[bytes]:
     items = (item for name in ids if (item := state.items.get(name)) is not None)
     rows = (arena.row(index_texts(state, item)[0]) for item in items)
     return [arena.matrix[row].astype("<f4").tobytes() for row in rows if row != NO_ROW]
-
-
-def _staying(state: BankState, erasure: Erasure) -> list[str]:
-    """Return the texts that are not erased, folded: what they say stays in the files."""
-    items = (item.text for item in state.items.values() if item.id not in erasure.items)
-    turns = (
-        turn.said
-        for session in state.sessions.values()
-        for turn in session.turns
-        if turn.id not in erasure.turns
-    )
-    return [folded(text) for text in (*items, *turns)]

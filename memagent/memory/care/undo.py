@@ -19,14 +19,14 @@ is one commit, so it can be undone like any other.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from memagent.core.errors import InputError, MemoryNotFound, StoreError, VersionConflict
 from memagent.core.long_work import aside, is_large
 from memagent.core.ops import Delete, OpBatch, RejectReason, Update
-from memagent.core.records import Event, ItemStatus, MemoryItem, NodeKind, SourceRef, Turn
+from memagent.core.records import ItemStatus, MemoryItem, NodeKind, SourceRef, Turn
 from memagent.core.reports import Quarantined, SourceFilter, Touched
 from memagent.core.snapshot import AppliedOp, Commit, Entry, ItemChange, JournalRow
 from memagent.core.trials import TrialEnded, TrialStarted
@@ -37,8 +37,8 @@ from memagent.state.fold import BankState
 from memagent.state.versions import inverse
 
 _FIRST_WINDOW: Final = 16
+# Rows of the log that are read at once on the way back.
 _MOST_WINDOW: Final = 1_024
-"""Rows of the log that are read at once on the way back."""
 
 
 async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
@@ -53,9 +53,7 @@ async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
     commit = target.entry
     assert isinstance(commit, Commit | TrialEnded)
     large = is_large((commit,))
-    row = await bank.append(lambda state: inverse(state, before, commit), large=large)
-    assert row is not None and isinstance(row.entry, Commit)
-    return row.entry
+    return await bank.record(lambda state: inverse(state, before, commit), large=large)
 
 
 async def adds_items(bank: MemoryBank, commit_id: str | None = None) -> bool:
@@ -218,12 +216,12 @@ async def accept(bank: MemoryBank, name: str) -> Commit:
             }
         )
         batch, source = OpBatch(accepted=(settled,)), SourceRef(actor=_ACTOR)
-        commit = plan_commit(state, batch, source=source, commit_id=f"c{state.seq + 1}")
+        commit = plan_commit(state, batch, source=source)
         if commit.rejected:
             raise InputError(commit.rejected[0].detail)
         return commit.model_copy(update={"reviewed": (name,)})
 
-    return await _written(bank, entry)
+    return await bank.record(entry, large=True)
 
 
 async def refuse(bank: MemoryBank, name: str) -> Commit:
@@ -234,7 +232,7 @@ async def refuse(bank: MemoryBank, name: str) -> Commit:
         source = SourceRef(actor=_ACTOR)
         return Commit(id=f"c{state.seq + 1}", source=source, reviewed=(name,))
 
-    return await _written(bank, entry)
+    return await bank.record(entry, large=True)
 
 
 async def _find(bank: MemoryBank, name: str) -> Quarantined:
@@ -242,12 +240,6 @@ async def _find(bank: MemoryBank, name: str) -> Quarantined:
         if waiting.id == name:
             return waiting
     raise MemoryNotFound(f"no change {name!r} waits for review for user {bank.scope.user_id!r}")
-
-
-async def _written(bank: MemoryBank, entry: Callable[[BankState], Commit]) -> Commit:
-    row = await bank.append(entry, large=True)
-    assert row is not None and isinstance(row.entry, Commit)
-    return row.entry
 
 
 _SOURCES_ACTOR = "forensics"
@@ -272,7 +264,7 @@ async def exclude(bank: MemoryBank, source: SourceFilter) -> Commit | None:
         items = [touched.item for touched in _touched(state, source)]
         return _taking_back(state, source, [item for item in items if item.active], ())
 
-    return await _appended(bank, entry)
+    return await bank.record(entry, large=True)
 
 
 async def roll_back(bank: MemoryBank, source: SourceFilter) -> Commit | None:
@@ -296,7 +288,7 @@ async def roll_back(bank: MemoryBank, source: SourceFilter) -> Commit | None:
                 made.append(touched.item)
         return _taking_back(state, source, made, changed)
 
-    return await _appended(bank, entry)
+    return await bank.record(entry, large=True)
 
 
 def turns_of(state: BankState, source: SourceFilter) -> dict[str, Turn]:
@@ -343,7 +335,7 @@ def _touched(state: BankState, source: SourceFilter) -> list[Touched]:
 
 def _resting_on(state: BankState, turn_ids: Iterable[str]) -> list[str]:
     """Return the sorted ids of the items and events that rest on any of some turns."""
-    keys, found = state.orders.by_source(state), set[str]()
+    keys, found = state.orders.by("source", state), set[str]()
     for turn_id in turn_ids:
         for turn, name in keys.since((turn_id, "")):
             if turn != turn_id:
@@ -360,38 +352,25 @@ def _taking_back(
 ) -> Commit | None:
     """Return the commit that deletes some items and sets others back to a version."""
     batch = OpBatch(accepted=tuple(Delete(id=item.id, reason=_SOURCES_ACTOR) for item in gone))
-    commit_id = f"c{state.seq + 1}"
     ref = SourceRef(actor=_SOURCES_ACTOR)
-    commit = plan_commit(state, batch, source=ref, commit_id=commit_id)
+    commit = plan_commit(state, batch, source=ref)
     changes, ops, nodes = list(commit.changes), list(commit.ops), list(commit.graph.nodes)
     for item, clean in changed:
-        op_id = f"{commit_id}.{len(ops)}"
+        op_id = f"{commit.id}.{len(ops)}"
         update = {"version": item.version + 1, "status": ItemStatus.ACTIVE, "op_id": op_id}
         after = clean.model_copy(update=update)
         op = Update(id=item.id, text=after.text, valid=after.valid, reason=_SOURCES_ACTOR)
         ops.append(AppliedOp(op_id=op_id, op=op, item_id=item.id, version=after.version))
         changes.append(ItemChange(id=item.id, after=after))
         nodes.append(item_node(after))
-    nodes += _closed_events(state, source)
+    turns = turns_of(state, source)
+    for name in _resting_on(state, turns):  # open events that rest on nothing else are closed
+        node = state.graph.node(name)
+        if node is None or node.kind is not NodeKind.EVENT or node.closed:
+            continue
+        if turns.keys() >= set(node.source_turn_ids):
+            nodes.append(node.model_copy(update={"closed": True}))
     if not changes and not nodes:
         return None
     graph = commit.graph.model_copy(update={"nodes": tuple(nodes)})
     return commit.model_copy(update={"changes": tuple(changes), "ops": tuple(ops), "graph": graph})
-
-
-def _closed_events(state: BankState, source: SourceFilter) -> list[Event]:
-    """Return the open events that rest on nothing but the source, closed."""
-    turns = turns_of(state, source)
-    return [
-        node.model_copy(update={"closed": True})
-        for name in _resting_on(state, turns)
-        if (node := state.graph.node(name)) is not None
-        and node.kind is NodeKind.EVENT
-        and not node.closed
-        and turns.keys() >= set(node.source_turn_ids)
-    ]
-
-
-async def _appended(bank: MemoryBank, entry: Callable[[BankState], Commit | None]) -> Commit | None:
-    row = await bank.append(entry, large=True)
-    return row.entry if row is not None and isinstance(row.entry, Commit) else None

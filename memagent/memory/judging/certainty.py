@@ -29,17 +29,19 @@ from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from memagent.core.answers import Hit, Relevance
+from memagent.core.answers import QUOTED_FROM, Hit, Relevance
 from memagent.core.errors import ConfigError
 from memagent.language.vocabulary import NEGATION, NUMBER
 from memagent.memory.judging.evidence import (
+    PLACE_WORD,
+    SOMEWHERE,
     Evidence,
     echoes,
     evidence_of,
     introduces,
     likeness,
+    names_beside,
     period_fits,
     time_fits,
     who_fits,
@@ -47,13 +49,11 @@ from memagent.memory.judging.evidence import (
 )
 from memagent.memory.question import Period, QuestionKind, QuestionView, read_question
 from memagent.search.index import IndexView
-from memagent.search.scoring import Scoring
-from memagent.search.segments import OWN
 from memagent.state.effects import tokenize
 from memagent.state.fold import BankState, folded
 from memagent.timex.resolve import find_times
 
-Matrix = npt.NDArray[np.float64]
+Matrix = np.typing.NDArray[np.float64]
 """(N candidates, F features)"""
 
 _KINDRED: dict[str, tuple[str, ...]] = {
@@ -66,18 +66,12 @@ _KINDRED: dict[str, tuple[str, ...]] = {
     "old": ("age", "year", "birthday", "turn"),
 }
 _KIN: Final = 0.8
+# Words around a statement of at least this weight are its own: what a correction corrects.
 _SAME: Final = 0.9
-"""Words around a statement of at least this weight are its own: what a correction corrects."""
 _NAMED = re.compile(r"(?<=[^.!?\s])\s+[A-Z][\w’'-]*[a-z][\w-]*")
 _FEW = re.compile(r"\b(?:couple|few|several|many|twice|once|dozen|both)\b", re.I)
 _PLACE = re.compile(
     r"\b(?:in|at|to|from|near|around|visited|visit|through)\s+(?:the\s+|an?\s+|my\s+)?[A-Z]"
-)
-_PLACE_WORD = re.compile(
-    r"\b(?:home|park|beach|city|town|house|store|shop|school|studio|cafe|restaurant|cent(?:er|re)"
-    r"|museum|mountains?|lake|gym|forest|church|country|state|street|place|spot|downtown|library"
-    r"|hospital|farm|shelter)\b",
-    re.I,
 )
 _CLAUSE = re.compile(
     r"[.!?;,:\n]+|\s[-–—]+\s|\b(?:but|although|though|because|while|so\s+that)\b", re.I
@@ -108,7 +102,7 @@ def features(
     if not evidence:
         return rows
     terms = list(weights)
-    by_weight = sorted(terms, key=lambda term: -weights[term])
+    by_weight = sorted(terms, key=weights.__getitem__, reverse=True)
     surface = words_of(text)
     alike = likeness(
         [surface.get(term, term) for term in terms], [entry.text for entry in evidence]
@@ -125,9 +119,17 @@ def features(
         late = 0.0
         if entry.said_at is not None and last > first:
             late = (entry.said_at.timestamp() - first) / (last - first)
+        arms = entry.hit.why.arms
+        cosine = max(0.0, arms.get("dense", 0.0))
+        found = {
+            "cosine": cosine,
+            "cosine_near": max(cosine, arms.get("dense_context", 0.0)),
+            "score": entry.hit.score / top,
+            "rank": 1.0 / (1.0 + rank),
+        }
         values = (
-            _words(view, entry, weights, by_weight, near)
-            | _found(entry, top, rank)
+            found
+            | _words(view, entry, weights, by_weight, near)
             | (_subject(view, entry) if known else _mention(view, entry))
             | _form(view, entry, late)
         )
@@ -135,7 +137,8 @@ def features(
     return rows
 
 
-def _has(term: str, terms: Container[str]) -> bool:
+def has_term(term: str, terms: Container[str]) -> bool:
+    """Say whether a term of a question, or one of its kin, is among terms."""
     return term in terms or any(other in terms for other in _KINDRED.get(term, ()))
 
 
@@ -153,7 +156,7 @@ def _words(
         if share >= _SAME:
             own = own | _terms(text)
     asked = frozenset[str]().union(*(_terms(text) for _, text in entry.around if "?" in text))
-    held = {term for term in weights if _has(term, own)}
+    held = {term for term in weights if has_term(term, own)}
     like = {term: 1.0 if term in held else alike[term] for term in weights}
     clause, negated = _best_clause(entry.text, weights, like)
 
@@ -209,7 +212,7 @@ def _clauses(text: str) -> tuple[tuple[frozenset[str], bool], ...]:
 @lru_cache(maxsize=8_192)
 def _shape(text: str) -> tuple[float, bool, bool]:
     """Return whether a text tells a place (to 1.5), a number and a name."""
-    place = bool(_PLACE.search(text)) + 0.5 * bool(_PLACE_WORD.search(text))
+    place = bool(_PLACE.search(text)) + 0.5 * bool(PLACE_WORD.search(text))
     return place, bool(NUMBER.search(text) or _FEW.search(text)), bool(_NAMED.search(text))
 
 
@@ -223,7 +226,7 @@ def _best_clause(
         met = sum(
             weight * like[term]
             for term, weight in weights.items()
-            if term in close or _has(term, own)
+            if term in close or has_term(term, own)
         )
         if met > best:
             best, denies = met, negated
@@ -240,7 +243,7 @@ def tells_of_another(view: QuestionView, entry: Evidence) -> bool:
     own = folded(entry.speaker or "") in named
     if not own or view.owned or view.kind is QuestionKind.WHO or not view.terms:
         return False
-    asked = set(view.terms)
+    asked = set(view.terms) | {kin for term in view.terms for kin in _KINDRED.get(term, ())}
     clauses = [clause for clause in _CLAUSE.split(entry.text) if asked & set(tokenize(clause))]
     return bool(clauses) and all(
         (match := _OF_ANOTHER.match(clause)) is not None
@@ -248,17 +251,6 @@ def tells_of_another(view: QuestionView, entry: Evidence) -> bool:
         and not _OF_ONESELF.search(clause)
         for clause in clauses
     )
-
-
-def _found(entry: Evidence, top: float, rank: int) -> dict[str, float]:
-    arms = entry.hit.why.arms
-    cosine = max(0.0, arms.get("dense", 0.0))
-    return {
-        "cosine": cosine,
-        "cosine_near": max(cosine, arms.get("dense_context", 0.0)),
-        "score": entry.hit.score / top,
-        "rank": 1.0 / (1.0 + rank),
-    }
 
 
 def _subject(view: QuestionView, entry: Evidence) -> dict[str, float]:
@@ -313,8 +305,9 @@ UNMET_COSINE: Final = 0.45
 """Unless it is as near in meaning as this."""
 DOUBTED: Final = 0.6
 """Most that a reading may be sure when its best statement does not tell of what is asked."""
+CHANGED: Final = "it has changed since"
 OPEN_YEAR: Final = "it leaves open which year is meant"
-Floats = npt.NDArray[np.float64]
+Floats = np.typing.NDArray[np.float64]
 
 _BEST: Final = tuple(name for name in FEATURES if name not in ("score", "period", "echo"))
 OVERALL: Final = (
@@ -361,11 +354,14 @@ class Reading:
     """That a chosen statement answers the question, 0 to 1."""
     doubts: tuple[str, ...] = ()
     """Reasons why the best statement cannot answer this very question."""
+    meant: bool = False
+    """Whether the best statement is near in meaning, whatever its words."""
 
     @property
     def sure(self) -> float:
         """The probability, bounded where there are doubts or no word of the question is met."""
-        if self.order and self.order[0].cover < 0.1 and self.order[0].cosine < UNMET_COSINE:
+        unmet = self.order and self.order[0].cover < 0.1 and self.order[0].cosine < UNMET_COSINE
+        if unmet and not self.meant:
             return min(self.probability, UNMET)
         return min(self.probability, DOUBTED) if self.doubts else self.probability
 
@@ -397,13 +393,52 @@ def read_hits(
 ) -> Reading:
     """Order the statements behind the hits by how well they answer, and say how surely.
 
-    `text` is the question's own, `weights` those of its terms.
+    `text` is the question's own, `weights` those of its terms. Where nothing fits, the
+    memories are read once more by their earlier wordings: a new one often shares no word
+    with the question. Then the newest wording is quoted, at most, and sooner than others:
+    what changed was worth telling twice.
     """
+    model = model or open_model()
     evidence = statements_of(view, hits, state)
+    reading = _read(view, evidence, text, weights, model)
+    if reading.sure >= QUOTED_FROM or view.period is Period.THEN:
+        return reading
+    current = {entry.hit.id: entry for entry in evidence if entry.current}
+    worded: list[Evidence] = []
+    for entry in evidence:
+        older = [old for old in evidence_of(entry.hit, state, past=True)[1:] if not old.by_hand]
+        worded += [replace(old, current=True) for old in older] or [entry]
+    again = _read(view, worded, text, weights, model)
+    if again.sure <= UNMET or again.order[0].evidence in evidence:
+        return reading
+
+    def newest(entries: Sequence[Scored]) -> tuple[Scored, ...]:
+        """Return the entries in their newest wording, one a memory."""
+        known = {entry.evidence.hit.id: entry for entry in reversed(entries)}
+        return tuple(
+            replace(known[at], evidence=current.get(at, known[at].evidence))
+            for at in dict.fromkeys(entry.evidence.hit.id for entry in entries)
+        )
+
+    return replace(
+        again,
+        order=newest(again.order),
+        chosen=newest(again.chosen),
+        probability=min(max(again.sure, QUOTED_FROM), DOUBTED),
+    )
+
+
+def _read(
+    view: QuestionView,
+    evidence: list[Evidence],
+    text: str,
+    weights: Mapping[str, float],
+    model: CertaintyModel,
+) -> Reading:
+    """Order statements by how well they answer, and say how surely."""
     if not evidence:
         return Reading()
-    model = model or open_model()
-    evidence += [_nothing_else(evidence[0])] if len(evidence) == 1 else []
+    evidence = evidence + ([_nothing_else(evidence[0])] if len(evidence) == 1 else [])
     rows = features(view, evidence, weights, text)
     scores = rows @ model.order
     order = np.argsort(-scores, kind="stable")
@@ -411,7 +446,7 @@ def read_hits(
     shares /= shares.sum()
     chosen = [at for at in chosen_of(evidence, order, shares) if evidence[at].text]
     doubts = {at: _doubts(view, rows[at], evidence[at]) for at in chosen}
-    chosen.sort(key=lambda at: bool(doubts[at]))
+    chosen = [at for at in chosen if not doubts[at]] + [at for at in chosen if doubts[at]]
     overall = overall_of(
         view, rows, scores, mass=float(shares[chosen].sum()), count=len(chosen), weights=weights
     )
@@ -460,7 +495,7 @@ def read_search(
 
 def statements_of(view: QuestionView, hits: Sequence[Hit], state: BankState) -> list[Evidence]:
     """Return the statements behind the hits; replaced ones too for then, and for "when did"."""
-    when = view.kind is QuestionKind.WHEN and not view.present
+    when = view.kind is QuestionKind.WHEN and not view.ahead
     past = view.period is Period.THEN or view.span is not None or when
     return [entry for hit in hits for entry in evidence_of(hit, state, past=past)]
 
@@ -470,17 +505,13 @@ def term_weights(terms: Sequence[str], view: IndexView) -> dict[str, float]:
 
     A term that memory lacks weighs as the rarest.
     """
-    known = {term: number for term in terms for number in view.arena.known_terms([term])}
-    rarity: dict[str, float] = {}
-    if known and len(view):
-        idf = Scoring(view, terms=list(known.values())).terms_in(OWN).idf
-        rarity = dict(zip(known, idf, strict=True))
+    rarity = view.rarity(terms)
     unknown = log(1.0 + (len(view) + 0.5) / 0.5)
     return {term: max(0.2, rarity.get(term, unknown)) for term in terms[:MOST_TERMS]}
 
 
 def chosen_of(
-    evidence: Sequence[Evidence], order: npt.NDArray[np.intp], shares: Floats
+    evidence: Sequence[Evidence], order: np.typing.NDArray[np.intp], shares: Floats
 ) -> list[int]:
     """Return the places of the best statements: those nearly as likely, one a turn."""
     chosen: dict[str, int] = {}
@@ -546,12 +577,14 @@ def _doubts(view: QuestionView, best: Floats, entry: Evidence) -> tuple[str, ...
             best[COLUMN["owned_missing"]]
             or (best[COLUMN["rare_missing"]] and best[COLUMN["rare_like"]] < UNLIKE)
         ),
-        "it has changed since": not entry.current
+        CHANGED: not entry.current
         and view.period is not Period.THEN
         and view.span is None
         and view.kind is not QuestionKind.WHEN,
+        "no place is told": view.kind is QuestionKind.WHERE and not SOMEWHERE.search(entry.text),
         "no number is told": view.kind in COUNTING and not best[COLUMN["number"]],
-        "it tells of somebody or something else": tells_of_another(view, entry),
+        "it tells of somebody or something else": tells_of_another(view, entry)
+        or names_beside(entry, view),
         OPEN_YEAR: view.kind is QuestionKind.WHEN
         and entry.valid is None
         and any(time.open for time in find_times(entry.text, anchor=entry.said_at, most=8)),

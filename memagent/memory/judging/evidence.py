@@ -24,13 +24,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from threading import Lock
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from memagent.core.answers import Hit
-from memagent.core.records import MemoryItem, TimeSpan
+from memagent.core.records import MemoryItem, TimeSpan, Turn, content_id
 from memagent.embed.static import open_table
+from memagent.language.vocabulary import GAP, WEEKDAYS, any_of
 from memagent.memory.question import Period, QuestionKind, QuestionView
 from memagent.state.effects import tokenize
 from memagent.state.fold import BankState, folded
@@ -38,7 +39,7 @@ from memagent.state.versions import began
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _MOST_WORDS = 50_000
-Likeness = npt.NDArray[np.float32]
+Likeness = np.typing.NDArray[np.float32]
 
 
 class _Vectors:
@@ -113,16 +114,15 @@ def likeness(words: Sequence[str], texts: Sequence[str]) -> Likeness:
     return np.maximum(found, 0.0)
 
 
+# Weight of a word in a turn before (negative) or after the statement that asks something,
+# relative to the statement itself.
 _NEAR = {-2: 0.5, -1: 0.8, 1: 0.5, 2: 0.3}
-"""Weight of a word in a turn before (negative) or after the statement that asks something,
-relative to the statement itself.
-"""
+# Factor on that weight for a turn that asks nothing: a statement seldom answers it.
 _NO_QUESTION = 0.4
-"""Factor on that weight for a turn that asks nothing: a statement seldom answers it."""
+# Weight of a word in an older version: the corrected words say what a correction omits.
 _OTHER_VERSION = 0.95
-"""Weight of a word in an older version: the corrected words say what a correction omits."""
+# Weight of a word in a newer version.
 _NEWER_VERSION = 0.4
-"""Weight of a word in a newer version."""
 _OWN = re.compile(r"\b(?:I|me|my|mine|we|us|our)\b", re.I)
 
 
@@ -220,7 +220,7 @@ def _version(
         and not (near := session.turns[at + offset]).recalled
     ]
     around += [
-        (_OTHER_VERSION, state.sessions[session_id].turns[position].said)
+        (_OTHER_VERSION, _replaced(state.sessions[session_id].turns[position], hit, state))
         for session_id, position in places[:-1]
     ]
     if after is not None:
@@ -232,6 +232,16 @@ def _version(
         said_at=session.date_of(turn),
         around=tuple(around),
     )
+
+
+def _replaced(turn: Turn, hit: Hit, state: BankState) -> str:
+    """Return a turn's words without those that other items keep of it."""
+    text = turn.said
+    for ordinal in range(state.ordinals.get(turn.id, 0)):
+        item_id = content_id("mem", turn.id, str(ordinal))
+        if item_id != hit.id and (versions := state.versions(item_id)):
+            text = text.replace(versions[0].text.split(GAP)[-1], " ")
+    return text
 
 
 # -- fits ------------------------------------------------------------------------------
@@ -322,3 +332,44 @@ def echoes(evidence: Evidence, view: QuestionView) -> float:
         return 0.0
     own = set(tokenize(evidence.text))
     return float(set(view.terms) <= own and len(own) <= len(view.terms) + 4)
+
+
+PLACE_WORD: Final = re.compile(
+    r"\b(?:home|park|beach|city|town|house|store|shop|school|studio|cafe|restaurant|cent(?:er|re)"
+    r"|museum|mountains?|lake|gym|forest|church|country|state|street|place|spot|downtown|library"
+    r"|hospital|farm|shelter)\b",
+    re.I,
+)
+"""Nouns of places."""
+SOMEWHERE: Final = re.compile(
+    rf"{PLACE_WORD.pattern}|\b(?:in|at|to|from|near|into|by|with|over|under|behind|for|here|there|bei|nach|aus"
+    rf"|von|auf|en|de|a|al|del)\b|\bon\s+(?!{any_of(*WEEKDAYS.values())}|\d)|[\w’']+['’]s\b",
+    re.I,
+)
+
+
+_COMPOUND = re.compile(
+    r"(?P<before>\b(?i:an?|the|my|our|your|his|her|their|its|this|that|these|those|some|any|no|first|second)"
+    r"\s+(?:[a-z]+\s+)??|^)(?P<kind>[A-Za-z]+)\s+(?P<noun>(?!(?:\w+(?:ed|s|ly|ing)|broke|came|went|got|ran|fell"
+    r"|left|lost|won|sold|bought|made|took|gave|hurt|cost|sat|slept|ate|began|grew|kept|met|knew|threw|stole"
+    r"|flew|drove|wrote|woke|drew|sang|spoke|cannot|may|might|must|red|green|blue|yellow|black|white|gr[ae]y"
+    r"|brown|pink|orange|purple|today|tonight|tomorrow|yesterday|soon|never|always|because|since|near|outside"
+    r"|inside|next|last)\b)[a-z]{3,})\b"
+)
+
+
+def names_beside(evidence: Evidence, view: QuestionView) -> bool:
+    """Say whether the question's words only tell the kind of another thing in a statement.
+
+    "My driving test", asked about what one drives.
+    """
+    asked, text = set(view.terms), evidence.text.strip()
+    if not _COMPOUND.search(text):
+        return False
+
+    def without_kind(match: re.Match[str]) -> str:
+        noun = set(tokenize(match["noun"]))
+        return match["before"] if noun and not noun & asked else match[0]
+
+    met = asked & set(tokenize(text))
+    return bool(met) and not met & set(tokenize(_COMPOUND.sub(without_kind, text)))

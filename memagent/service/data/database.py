@@ -62,7 +62,7 @@ from sqlalchemy.pool import StaticPool
 
 from memagent.core.errors import InputError, StoreError, StoreUnavailable
 from memagent.journal.postgres import PostgresBackend
-from memagent.journal.postgres_engine import pooled_engine
+from memagent.journal.postgres_engine import close_pool, pooled_engine
 from memagent.journal.rows import NAMED, SCHEMA_LOCK, SETTING
 from memagent.journal.schema import row_security
 
@@ -295,7 +295,7 @@ class PostgresTables:
             try:
                 driver.execute("VACUUM (FULL) service_jobs")
                 driver.execute("VACUUM (FULL) service_snapshots")
-            except self._backend.driver_error as exc:
+            except self._backend.faults as exc:
                 raise self.error(exc, "scrubbing") from exc
 
     def scrub_responses(self) -> None:
@@ -305,12 +305,12 @@ class PostgresTables:
             driver: Any = db.connection.driver_connection
             try:
                 driver.execute(f"VACUUM ({how}) service_responses")
-            except self._backend.driver_error as exc:
+            except self._backend.faults as exc:
                 raise self.error(exc, "scrubbing") from exc
 
     def close(self) -> None:
         """Close the connections; one in use closes when it comes back."""
-        self.engine.dispose()
+        close_pool(self.engine)
 
 
 def begin_with(engine: Engine, statement: str) -> None:

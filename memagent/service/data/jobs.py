@@ -38,9 +38,13 @@ from memagent.memory.care.redaction import needles_of_all, searched
 from memagent.memory.facade import Memory
 from memagent.service.banks import Banks
 from memagent.service.data import exports
-from memagent.service.data.idempotency import PENDING, IdempotentJournal
+from memagent.service.data.idempotency import (
+    PENDING,
+    IdempotentJournal,
+    ResponseCache,
+    SharedResponseCache,
+)
 from memagent.service.data.leases import CANCELLED, JobTable, Leases, job_place
-from memagent.service.data.response_cache import ResponseCache, SharedResponseCache
 from memagent.service.metrics import Metrics, job_line
 from memagent.tracing import span, trace_context
 
@@ -125,16 +129,19 @@ class JobWork:
     async def _exclusive(self, scope: Scope, job: Job | None = None) -> AsyncGenerator[None]:
         """Work on a memory alone, in this worker and among all.
 
-        A job that remembers waits until earlier ones have had their first try.
+        A job that remembers waits until earlier ones have had their first try, and for
+        none that was tried before.
         """
         task = asyncio.current_task()
         assert task is not None
         place, pause = f"memory/{scope_digest(scope_key(scope))}", _FIRST_WAIT_S
+        job_id = job.id if job is not None else ""
+        shared = job is not None and self._leases.table.shared
         while True:
             async with self._locks[scope.key]:
-                if not await self._must_wait(job) and await self._leases.acquire(
-                    place, lost=task.cancel
-                ):
+                # the lock of one worker does not order the jobs of several
+                earlier = shared and await asyncio.to_thread(self._table.has_earlier, job_id)
+                if not earlier and await self._leases.acquire(place, lost=task.cancel):
                     try:
                         yield
                     finally:
@@ -142,16 +149,6 @@ class JobWork:
                     return
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_WAIT_S)
-
-    async def _must_wait(self, job: Job | None) -> bool:
-        """Tell whether an earlier job goes first.
-
-        The lock of one worker does not order the jobs of several. A job that was tried
-        before waits for nobody.
-        """
-        if job is None or not self._leases.table.shared:
-            return False
-        return await asyncio.to_thread(self._table.has_earlier, job.id)
 
     async def forget(self, scope: Scope, *, session_id: str | None = None) -> None:
         """Drop stored responses of a memory's user, and the jobs that name a session."""
@@ -264,7 +261,16 @@ class JobRunner:
         while True:
             attempts += 1
             try:
-                result = await self._try(job, scope, attempts)
+                with (
+                    span("memagent.job") as job_span,
+                    job_line(job.id, job.kind.value, attempts) as line,
+                ):
+                    if job_span.recording:
+                        kind = job.kind.value
+                        job_span.put({"memagent.job.kind": kind, "memagent.job.attempt": attempts})
+                    result = await self._work.run(job, scope, attempts)
+                    if job.kind is JobKind.INGEST:
+                        line.update(result)
                 await self._move(job, JobState.DONE, attempts, result=result)
                 self._metrics.count("jobs_done")
                 return
@@ -285,19 +291,6 @@ class JobRunner:
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
-
-    async def _try(self, job: Job, scope: Scope, attempts: int) -> dict[str, Any]:
-        with (
-            span("memagent.job") as job_span,
-            job_line(job.id, job.kind.value, attempts) as line,
-        ):
-            if job_span.recording:
-                names = {"memagent.job.kind": job.kind.value, "memagent.job.attempt": attempts}
-                job_span.put(names)
-            result = await self._work.run(job, scope, attempts)
-            if job.kind is JobKind.INGEST:
-                line.update(result)
-            return result
 
     async def _move(self, job: Job, state: JobState, attempts: int, **more: Any) -> None:
         await asyncio.to_thread(self._table.move, job.id, state, attempts=attempts, **more)
@@ -357,7 +350,12 @@ class Jobs:
                 if known:
                     await agent.bank.store_session(session)  # refuses other turns
                 elif len(self._tasks) >= self._most:
-                    raise _full()
+                    raise ServiceError(
+                        "as many sessions wait to be remembered as may; nothing of this one was "
+                        "stored, send it again in a second",
+                        code="overloaded",
+                        retryable=True,
+                    )
                 job = await self._add(job_id, scope, JobKind.INGEST, session_id=session.id)
                 # of a session that was refused or erased since, it begins again
                 if job.state is JobState.FAILED or (job.state is JobState.DONE and not known):
@@ -510,12 +508,3 @@ class Jobs:
         error = None if task.cancelled() else task.exception()
         if error is not None:  # the database is away; `resume` finds the job when it is back
             _log.warning("job %s waits: %s", job_id, type(error).__name__)
-
-
-def _full() -> ServiceError:
-    return ServiceError(
-        "as many sessions wait to be remembered as may; nothing of this one was stored, "
-        "send it again in a second",
-        code="overloaded",
-        retryable=True,
-    )

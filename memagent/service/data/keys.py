@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from threading import Event
 from typing import Final
 
 from memagent.core.errors import InputError, MemAgentError, StoreUnavailable
@@ -29,6 +30,8 @@ LOCAL_USER: Final = "default"
 _KEY = re.compile(r"ma_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 # Seconds after which a revoked key is refused at the latest.
 _FRESH_S: Final = 1.0
+# A read that takes longer hangs; a shorter one waits for a busy machine.
+_PATIENCE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,9 @@ class KeyRing:
         self._read_at = float("-inf")
         # Since when `watch` has waited for the database.
         self._waiting_since: float | None = None
+        self._failing = False
+        self._idle = Event()
+        self._idle.set()
 
     def create(
         self, *, name: str, scopes: Sequence[str], user_id: str | None, at: datetime
@@ -163,15 +169,25 @@ class KeyRing:
 
     def _read_watched(self) -> None:
         self._waiting_since = self._waiting_since or time.monotonic()
-        self.read()
-        self._waiting_since = None
+        self._idle.clear()
+        try:
+            self.read()
+            self._waiting_since = None
+        finally:
+            self._failing = self._waiting_since is not None
+            self._idle.set()
 
     def _keys(self) -> dict[str, StoredKey]:
-        now = time.monotonic()
+        now, began = time.monotonic(), self._waiting_since
         if now - self._read_at > _FRESH_S:
-            if self._waiting_since is not None and now - self._waiting_since > _FRESH_S:
+            if began is None or now - began <= _FRESH_S:
+                self.read()
+            elif (
+                self._failing
+                or not self._idle.wait(max(0.0, began + _PATIENCE_S - now))
+                or self._failing
+            ):
                 raise StoreUnavailable("the API keys cannot be read now; come back in a second")
-            self.read()
         return self._known
 
     def _hmac(self, secret: str) -> str:

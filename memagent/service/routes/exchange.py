@@ -12,31 +12,32 @@ second time.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
 
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
-from memagent.client.http import ServiceError, problem_of
-from memagent.core.answers import Answer, Question, Reply, ReplyDelta
-from memagent.core.errors import MemAgentError
-from memagent.core.exchange import JsonSchema, Message, Role, Sampling, ToolSpec
+from memagent.client.http import Problem, ServiceError, problem_of
+from memagent.core.answers import Answer, Question, Reply, ReplyDelta, Verdict
+from memagent.core.errors import MemAgentError, ModelError, boundary
+from memagent.core.exchange import ModelResponse, Role
 from memagent.core.records import DEFAULT_THREAD, MemoryItem, Trust
+from memagent.core.snapshot import Entry, SessionStored, StatsDelta, TurnsAdded
+from memagent.graphs.chat import NO_MODEL
 from memagent.graphs.chat_run import ChatOptions, chat_context, last_reply, start_state, stream_chat
-from memagent.memory.bank import MemoryBank
+from memagent.llm.wrappers import stream_of
 from memagent.memory.threads import Spoken, add_to_thread, store_message
+from memagent.protocols import ChatModel
 from memagent.service.access import Call
+from memagent.service.data.idempotency import PENDING, PendingResponse, request_digest
 from memagent.service.gate import precondition_failed, request_id_of
-from memagent.service.routes.client_model import ClientModel, Wishes
-
-_WHOLE_THREAD: Final = 1_000_000_000
-"""Tokens of a thread that is shown whole, where no memory stands in for its beginning."""
+from memagent.service.routes.chat_format import ClientModel, Wishes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,17 +51,12 @@ class Said:
     min_trust: Trust | None = None
     earlier: Sequence[Spoken] = ()
     """Messages before it that the thread does not hold yet."""
-    sampling: Sampling | None = None
-    client_tools: tuple[ToolSpec, ...] = ()
-    """Tools that the caller runs."""
-    client_transcript: tuple[Message, ...] = ()
-    """The calls of such tools after the message, and their results."""
-    schema: JsonSchema | None = None
-    """The JSON Schema that the reply has to follow."""
     wishes: Wishes | None = None
-    """What else is asked of the model."""
+    """What is asked of the model beside the words."""
     memory: bool = True
     """Whether anything is recalled, stored and remembered."""
+    dropped: tuple[str, ...] = ()
+    """Fields of the request that have no effect."""
     deliver: Callable[[Reply], None] | None = None
     """Told of the reply right before it is stored."""
 
@@ -72,15 +68,17 @@ async def converse(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
     A job remembers the exchange afterwards. Raises `ModelError`; the message is stored
     and remembered then too.
     """
+    if not said.memory:
+        async with aclosing(_without_memory(call.service.model, said)) as deltas:
+            async for delta in deltas:
+                yield delta
+        return
     jobs, message = call.service.jobs, Spoken(said.text, said.speaker)
     with call.agent() as agent:
-        if not said.memory:
-            blank = MemoryBank(embedder=agent.embedder, clock=agent.clock)
-            agent = replace(agent, bank=blank)
         if said.earlier:
             await add_to_thread(agent.bank, said.thread, said.earlier, at=agent.clock())
         end = await store_message(agent.bank, said.thread, message, at=agent.clock())
-        job = await jobs.accept_growth(call.scope, end.session) if said.memory else None
+        job = await jobs.accept_growth(call.scope, end.session)
         options: ChatOptions = {
             "thread": said.thread,
             "speaker": said.speaker,
@@ -88,36 +86,115 @@ async def converse(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
             "min_trust": said.min_trust,
             "remember": False,
         }
-        context = replace(
-            chat_context(agent.context, options),
-            deliver=said.deliver,
-            client_tools=said.client_tools,
-            client_transcript=said.client_transcript,
-            client_schema=said.schema,
-        )
+        context = replace(chat_context(agent.context, options), deliver=said.deliver)
         if said.wishes is not None:
-            context = replace(context, model=ClientModel(context.model, said.wishes))
-        if not said.memory:
-            limits = replace(context.chat, thread_tokens=_WHOLE_THREAD)
-            context = replace(context, chat=limits)
-        if said.sampling is not None:
-            sampling = {**context.sampling, Role.ANSWERER: said.sampling}
-            context = replace(context, sampling=sampling)
+            asked = said.wishes.request
+            context = replace(
+                context,
+                model=ClientModel(context.model, said.wishes),
+                sampling={**context.sampling, Role.ANSWERER: asked.sampling},
+                client_tools=asked.tools,
+                client_transcript=asked.messages,
+                client_schema=asked.schema_,
+            )
         state = start_state(said.text, options, thread=said.thread)
         deltas = stream_chat(state, context=context, checkpointer=None, tracing=agent.tracing)
         try:
             yield ReplyDelta()
             async with aclosing(deltas):
                 async for delta in deltas:
+                    if delta.reply is not None and delta.reply.tool_calls and said.deliver:
+                        said.deliver(delta.reply)  # it writes no turn
+                        if PENDING.get() is not None:
+                            await agent.bank.append(lambda _: StatsDelta())
                     yield delta
         finally:
-            if job is not None:
-                jobs.start(job, call.scope)
+            jobs.start(job, call.scope)
+
+
+async def _without_memory(model: ChatModel | None, said: Said) -> AsyncGenerator[ReplyDelta]:
+    """Yield what the model itself says to the messages as they came."""
+    assert said.wishes is not None
+    yield ReplyDelta()
+    response = ModelResponse(id="none", text=NO_MODEL)
+    if model is None:
+        yield ReplyDelta(text=NO_MODEL)
+    else:
+        asked = ClientModel(model, replace(said.wishes, history=()))
+        with boundary(ModelError, "model"):
+            async with aclosing(stream_of(asked, said.wishes.request)) as deltas:
+                async for delta in deltas:
+                    response = delta.response or response
+                    yield ReplyDelta(text=delta.text)
+    reply = Reply(
+        text=response.text,
+        verdict=Verdict.UNSUPPORTED,
+        usage=response.usage,
+        tool_calls=response.tool_calls,
+        thread=said.thread,
+        session_id=said.thread,
+    )
+    yield ReplyDelta(reply=reply)
 
 
 async def reply_to(call: Call, said: Said) -> Reply:
     """Reply to a message and have a job remember the exchange. Raises `ModelError`."""
     return await last_reply(converse(call, said))
+
+
+Piece = ReplyDelta | Problem | None
+"""What a stream tells: None once the message is stored, words, the reply, or a problem."""
+
+
+async def answer(
+    call: Call,
+    said: Said,
+    shape: Callable[[Reply], BaseModel],
+    write: Callable[[Piece], Iterable[str]] | None,
+    *,
+    name: str | None = None,
+) -> Response:
+    """Return the reply in a format: whole as `shape` makes it, or as events that `write` makes.
+
+    The same request again gives the first response. It is stored under the key of the
+    request, or under `name` where a stream or a request without a key is stored too.
+    """
+    replies: list[Reply] = []
+    said = replace(said, deliver=replies.append)
+
+    def keep(entry: Entry) -> Response | None:
+        stored = isinstance(entry, SessionStored | TurnsAdded | StatsDelta)
+        return record(shape(replies[-1])) if replies and stored else None
+
+    async def work() -> Response:
+        return record(shape(await reply_to(call, said)))
+
+    if name is not None:
+        PENDING.set(PendingResponse(name, await request_digest(call.request), keep))
+    if write is not None:
+        response: Response = event_stream(_events(call, said, write))
+    else:
+        response = await call.once(work, keep=keep)
+    if said.dropped:
+        response.headers["X-Memagent-Dropped"] = ", ".join(said.dropped)
+    return response
+
+
+async def _events(
+    call: Call, said: Said, write: Callable[[Piece], Iterable[str]]
+) -> AsyncGenerator[str]:
+    """Yield what a format writes of the pieces of a reply, as they come."""
+    try:
+        async with aclosing(converse(call, said)) as deltas:
+            await anext(deltas)  # the empty one: the message is stored
+            for event in write(None):
+                yield event
+            async for delta in deltas:
+                for event in write(delta):
+                    yield event
+    except MemAgentError as exc:
+        for event in write(problem_of(exc, request_id=request_id_of(call.request))):
+            yield event
 
 
 def wants_stream(call: Call) -> bool:
@@ -131,18 +208,27 @@ def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
-async def reply_events(call: Call, said: Said) -> AsyncGenerator[str]:
+def event(name: str, data: str) -> str:
+    """Return one server-sent event; the data is one line of JSON."""
+    return f"event: {name}\ndata: {data}\n\n"
+
+
+_DONE: Final = event("done", "{}")
+
+
+def reply_events(piece: Piece) -> Iterator[str]:
     """Yield the words of a reply as `delta` events, then the `answer`, or a `problem`."""
-    try:
-        async with aclosing(converse(call, said)) as deltas:
-            async for delta in deltas:
-                if delta.text:
-                    yield _event("delta", ReplyDelta(text=delta.text).model_dump_json())
-                if delta.reply is not None:
-                    yield _event("answer", delta.reply.model_dump_json())
-    except MemAgentError as exc:
-        yield _problem(call, exc)
-    yield _event("done", "{}")
+    match piece:
+        case Problem():
+            yield event("problem", piece.model_dump_json(exclude_none=True))
+            yield _DONE
+        case ReplyDelta(reply=Reply() as reply):
+            yield event("answer", reply.model_dump_json())
+            yield _DONE
+        case ReplyDelta(text=text) if text:
+            yield event("delta", ReplyDelta(text=text).model_dump_json())
+        case _:
+            pass
 
 
 async def answer_events(call: Call, question: Question) -> AsyncGenerator[str]:
@@ -152,22 +238,12 @@ async def answer_events(call: Call, question: Question) -> AsyncGenerator[str]:
         with call.agent() as agent:
             async for node, update in agent.stream(question):
                 values |= update
-                yield _event("step", f'{{"name":"{node}"}}')
-        answer: Answer = values["answer"]
-        yield _event("answer", answer.model_dump_json())
+                yield event("step", f'{{"name":"{node}"}}')
+        yield event("answer", cast("Answer", values["answer"]).model_dump_json())
     except MemAgentError as exc:
-        yield _problem(call, exc)
-    yield _event("done", "{}")
-
-
-def _problem(call: Call, exc: MemAgentError) -> str:
-    problem = problem_of(exc, request_id=request_id_of(call.request))
-    return _event("problem", problem.model_dump_json(exclude_none=True))
-
-
-def _event(name: str, data: str) -> str:
-    """Return one server-sent event; the data is one line of JSON."""
-    return f"event: {name}\ndata: {data}\n\n"
+        problem = problem_of(exc, request_id=request_id_of(call.request))
+        yield event("problem", problem.model_dump_json(exclude_none=True))
+    yield _DONE
 
 
 T = TypeVar("T")
@@ -257,7 +333,8 @@ def check_match(header: str | None, item: MemoryItem, version: int | None) -> in
     if header is None or header.strip() == "*":
         return version
     if etag_of(item) not in {tag.strip().removeprefix("W/") for tag in header.split(",")}:
-        expected = _version_in(header)
+        digits = header.strip().removeprefix("W/").strip('"').partition("-")[0]
+        expected = int(digits) if digits.isdecimal() and len(digits) < 10 else 0
         if expected == item.version:
             raise ServiceError(
                 f"If-Match names no ETag of this memory: it is {etag_of(item)} now",
@@ -265,11 +342,6 @@ def check_match(header: str | None, item: MemoryItem, version: int | None) -> in
             )
         raise precondition_failed(expected=expected, actual=item.version)
     return item.version
-
-
-def _version_in(header: str) -> int:
-    digits = header.strip().removeprefix("W/").strip('"').partition("-")[0]
-    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0
 
 
 @dataclass(frozen=True, slots=True)

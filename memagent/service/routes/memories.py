@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Final, TypedDict
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Header, Query
 from starlette.concurrency import run_in_threadpool
@@ -40,15 +40,13 @@ from memagent.client.wire import (
 from memagent.core.answers import AsOf, Filter, Hit
 from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.long_work import aside
-from memagent.core.recipes import Recipe
 from memagent.core.records import Id, MemoryItem, Moment, Trust, content_id
 from memagent.core.snapshot import Commit, Entry, JournalRow
 from memagent.designs.parts.lines import hit_line
-from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import adds_items
 from memagent.memory.facade import ranked
 from memagent.memory.options import trusting
-from memagent.service.access import Call, caller_of, may, service_of
+from memagent.service.access import Call, caller_of, may, once, service_of
 from memagent.service.routes.exchange import (
     PageRequest,
     after_of,
@@ -77,24 +75,10 @@ IfMatch = Annotated[
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", max_length=1_000)]
 
 
-class _Terms(TypedDict):
-    """The arguments of `Memory.search`."""
-
-    k: int
-    where: Filter
-    as_of: AsOf
-    recipe: Recipe | None
-    max_tokens: int | None
-
-
-def _terms(body: SearchRequest | ContextRequest) -> _Terms:
-    return _Terms(
-        k=body.k,
-        where=body.where,
-        as_of=body.as_of,
-        recipe=body.recipe,
-        max_tokens=body.max_tokens,
-    )
+def _terms(body: SearchRequest | ContextRequest) -> dict[str, Any]:
+    """Return the arguments of `Memory.search` that a body names."""
+    names = ("k", "where", "as_of", "recipe", "max_tokens")
+    return {name: getattr(body, name) for name in names}
 
 
 def as_of_query(
@@ -137,21 +121,36 @@ def trusted_query(
     return trusting(where, min_trust)
 
 
+def _made(status: int) -> Callable[[Entry], Response | None]:
+    """Return how a stored commit of one op is answered once more; a refused one is not."""
+
+    def keep(entry: Entry) -> Response | None:
+        if not isinstance(entry, Commit) or entry.rejected or not entry.changes:
+            return None
+        return item_response(entry.changes[0].after, status)
+
+    return keep
+
+
 @router.post(
     "/v1/memories", status_code=201, responses=openapi_responses(MemoryItem, 201, "The memory")
 )
+@once(keep=_made(201))
 async def add_memory(body: NewMemory, call: Writer) -> Response:
     """Remember a text as it is."""
+    with call.agent() as agent:
+        fields = body.model_dump(exclude={"text", "valid", "ttl_s"})
+        ttl = timedelta(seconds=body.ttl_s) if body.ttl_s is not None else None
+        return item_response(
+            await agent.memory.add(body.text, valid=body.valid, ttl=ttl, **fields), 201
+        )
 
-    async def work() -> Response:
-        with call.agent() as agent:
-            fields = body.model_dump(exclude={"text", "valid", "ttl_s"})
-            ttl = timedelta(seconds=body.ttl_s) if body.ttl_s is not None else None
-            return item_response(
-                await agent.memory.add(body.text, valid=body.valid, ttl=ttl, **fields), 201
-            )
 
-    return await call.once(work, keep=_made(201))
+def _many_made(entry: Entry) -> Response | None:
+    if not isinstance(entry, Commit):
+        return None
+    items = tuple(change.after for change in entry.changes if change.after is not None)
+    return record(MemoryList(items=items), 201)
 
 
 @router.post(
@@ -159,21 +158,12 @@ async def add_memory(body: NewMemory, call: Writer) -> Response:
     status_code=201,
     responses=openapi_responses(MemoryList, 201, "The memories"),
 )
+@once(keep=_many_made)
 async def add_memories(body: NewMemories, call: Writer) -> Response:
     """Remember many texts in one durable write, all or none."""
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            items = await agent.memory.add_many(body.texts, kind=body.kind, subject=body.subject)
-        return record(MemoryList(items=tuple(items)), 201)
-
-    def keep(entry: Entry) -> Response | None:
-        if not isinstance(entry, Commit):
-            return None
-        items = tuple(change.after for change in entry.changes if change.after is not None)
-        return record(MemoryList(items=items), 201)
-
-    return await call.once(work, keep=keep)
+    with call.agent() as agent:
+        items = await agent.memory.add_many(body.texts, kind=body.kind, subject=body.subject)
+    return record(MemoryList(items=tuple(items)), 201)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,50 +205,42 @@ async def list_memories(
     return record(MemoryPage(items=tuple(items), next_cursor=further))
 
 
+def _counted(entry: Entry) -> Response | None:
+    return record(Deleted(deleted=len(entry.ops))) if isinstance(entry, Commit) else None
+
+
 @router.delete("/v1/memories", responses=openapi_responses(Deleted, description="How many"))
+@once(keep=_counted)
 async def delete_all(
     call: Deleter,
     confirm: Annotated[str, Query(max_length=256, description="The user's id once more.")],
 ) -> Response:
     """Delete every memory of this scope; one commit, which can be undone."""
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            return record(Deleted(deleted=await agent.memory.delete_all(user_id=confirm)))
-
-    def keep(entry: Entry) -> Response | None:
-        return record(Deleted(deleted=len(entry.ops))) if isinstance(entry, Commit) else None
-
-    return await call.once(work, keep=keep)
+    with call.agent() as agent:
+        return record(Deleted(deleted=await agent.memory.delete_all(user_id=confirm)))
 
 
 @router.post("/v1/search", responses=openapi_responses(Hits, description="Hits, best first"))
+@once()
 async def search(body: SearchRequest, call: Reader) -> Response:
     """Return the best memories for a text."""
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            terms = _terms(body)
-            judged = body.evidence or body.abstain_below is not None
-            if not (body.explain or judged):
-                return hits_response(await ranked(agent.memory, body.text, **terms))
-            hits = await agent.memory.search(body.text, **terms, abstain_below=body.abstain_below)
-            return record(Hits(hits=tuple(hits), evidence=hits.evidence if judged else None))
-
-    return await call.once(work)
+    with call.agent() as agent:
+        terms = _terms(body)
+        judged = body.evidence or body.abstain_below is not None
+        if not (body.explain or judged):
+            return hits_response(await ranked(agent.memory, body.text, **terms))
+        hits = await agent.memory.search(body.text, **terms, abstain_below=body.abstain_below)
+        return record(Hits(hits=tuple(hits), evidence=hits.evidence if judged else None))
 
 
 @router.post(
     "/v1/context", responses=openapi_responses(Context, description="A block for a prompt")
 )
+@once()
 async def context(body: ContextRequest, call: Reader) -> Response:
     """Return a block for a prompt: quoted lines between tags, within a budget of tokens."""
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            return record(context_of(await agent.memory.search(body.text, **_terms(body))))
-
-    return await call.once(work)
+    with call.agent() as agent:
+        return record(context_of(await agent.memory.search(body.text, **_terms(body))))
 
 
 def context_of(hits: Sequence[Hit]) -> Context:
@@ -271,30 +253,25 @@ def context_of(hits: Sequence[Hit]) -> Context:
     return Context(text=text, memory_ids=tuple(hit.id for hit in hits))
 
 
+def _taken_back(entry: Entry) -> Response | None:
+    return record(entry) if isinstance(entry, Commit) else None
+
+
 @router.post(
     "/v1/undo", responses=openapi_responses(Commit, description="The commit that takes it back")
 )
+@once(keep=_taken_back)
 async def undo(body: UndoRequest, call: Writer) -> Response:
     """Take back a commit, by default the last.
 
     Where that takes a memory away, the key needs the scope memory:delete too.
     """
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            if "memory:delete" not in call.caller.scopes:
-                await _refuse_removal(call, agent.bank, body.commit_id)
-            return record(await agent.memory.undo(body.commit_id))
-
-    return await call.once(
-        work, keep=lambda entry: record(entry) if isinstance(entry, Commit) else None
-    )
-
-
-async def _refuse_removal(call: Call, bank: MemoryBank, commit_id: str | None) -> None:
-    """Raise `ServiceError` where undoing a commit takes a memory away."""
-    if await adds_items(bank, commit_id):
-        call.need("memory:delete", "takes away a memory that the commit added")
+    with call.agent() as agent:
+        if "memory:delete" not in call.caller.scopes and (
+            await adds_items(agent.bank, body.commit_id)
+        ):
+            call.need("memory:delete", "takes away a memory that the commit added")
+        return record(await agent.memory.undo(body.commit_id))
 
 
 @router.get(
@@ -311,15 +288,12 @@ async def history(memory_id: str, call: Reader) -> Response:
     "/v1/memories/{memory_id:path}/restore",
     responses=openapi_responses(MemoryItem, description="The memory"),
 )
+@once(keep=_made(200))
 async def restore_memory(memory_id: str, call: Writer) -> Response:
     """Bring a deleted memory back."""
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            await agent.memory.restore(memory_id)
-            return item_response(await agent.memory.get(memory_id))
-
-    return await call.once(work, keep=_made(200))
+    with call.agent() as agent:
+        await agent.memory.restore(memory_id)
+        return item_response(await agent.memory.get(memory_id))
 
 
 @router.get(
@@ -348,20 +322,20 @@ async def get_memory(
     "/v1/memories/{memory_id:path}",
     responses=openapi_responses(MemoryItem, description="The new version"),
 )
+@once(keep=_made(200))
 async def change_memory(
     memory_id: str, body: MemoryChange, call: Writer, if_match: IfMatch = None
 ) -> Response:
     """Write a new version; with `If-Match` only over the version that was read."""
+    with call.agent() as agent:
+        version = check_match(if_match, await agent.memory.get(memory_id), body.version)
+        item = await agent.memory.update(memory_id, body.text, version=version, valid=body.valid)
+    return item_response(item)
 
-    async def work() -> Response:
-        with call.agent() as agent:
-            version = check_match(if_match, await agent.memory.get(memory_id), body.version)
-            item = await agent.memory.update(
-                memory_id, body.text, version=version, valid=body.valid
-            )
-        return item_response(item)
 
-    return await call.once(work, keep=_made(200))
+def _deleted(entry: Entry) -> Response | None:
+    done = isinstance(entry, Commit) and not entry.rejected
+    return Response(status_code=204) if done else None
 
 
 @router.delete(
@@ -369,6 +343,7 @@ async def change_memory(
     status_code=204,
     responses=openapi_responses(None, 204, "Deleted"),
 )
+@once(keep=_deleted)
 async def delete_memory(
     memory_id: str,
     call: Deleter,
@@ -376,33 +351,14 @@ async def delete_memory(
     if_match: IfMatch = None,
 ) -> Response:
     """Delete a memory; `restore` brings it back."""
-
-    async def work() -> Response:
-        if not memory_id:
-            raise InputError("no memory is named")
-        with call.agent() as agent:
-            expected = version
-            if if_match is not None:
-                expected = check_match(if_match, await agent.memory.get(memory_id), version)
-            await agent.memory.delete(memory_id, version=expected)
-        return Response(status_code=204)
-
-    def keep(entry: Entry) -> Response | None:
-        done = isinstance(entry, Commit) and not entry.rejected
-        return Response(status_code=204) if done else None
-
-    return await call.once(work, keep=keep)
-
-
-def _made(status: int) -> Callable[[Entry], Response | None]:
-    """Return how a stored commit of one op is answered once more; a refused one is not."""
-
-    def keep(entry: Entry) -> Response | None:
-        if not isinstance(entry, Commit) or entry.rejected or not entry.changes:
-            return None
-        return item_response(entry.changes[0].after, status)
-
-    return keep
+    if not memory_id:
+        raise InputError("no memory is named")
+    with call.agent() as agent:
+        expected = version
+        if if_match is not None:
+            expected = check_match(if_match, await agent.memory.get(memory_id), version)
+        await agent.memory.delete(memory_id, version=expected)
+    return Response(status_code=204)
 
 
 operations_router = APIRouter(tags=["operations"])
@@ -411,6 +367,12 @@ API_PAGE: Final = Path(__file__).parent / "templates" / "docs.html"
 API_ADDRESS: Final = "http://127.0.0.1:8377"
 """The address in the page's lines for a shell, in place of the service's own."""
 _PLAIN_ADDRESS: Final = re.compile(r"https?://[\w.:\[\]-]+", re.ASCII)
+# Files by the end of their address; the document is written down, since it takes seconds to make.
+_ASSETS: Final = {
+    "openapi.json": ("openapi.json", "application/json"),
+    "style.css": ("api.css", "text/css"),
+    "try.js": ("api.js", "text/javascript"),
+}
 _PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -510,21 +472,12 @@ async def docs(request: Request) -> Response:
 
 
 @operations_router.get("/openapi.json", include_in_schema=False)
-async def openapi() -> Response:
-    """Return the document of the API, which is written down: it takes seconds to make."""
-    return Response(_asset("openapi.json"), media_type="application/json")
-
-
 @operations_router.get("/docs/style.css", include_in_schema=False)
-async def docs_style() -> Response:
-    """Return the style sheet of `/docs`."""
-    return Response(_asset("api.css"), media_type="text/css")
-
-
 @operations_router.get("/docs/try.js", include_in_schema=False)
-async def docs_script() -> Response:
-    """Return the script of `/docs`, which sends the calls that are tried."""
-    return Response(_asset("api.js"), media_type="text/javascript")
+async def docs_asset(request: Request) -> Response:
+    """Return the document of the API, or what its page loads."""
+    name, kind = _ASSETS[request.url.path.rpartition("/")[2]]
+    return Response(_asset(name), media_type=kind)
 
 
 @cache

@@ -6,7 +6,8 @@ A thread is named by the header `X-Memagent-Thread`, or found by the messages' o
 beginning. The memory is that of the key's user, or of the `user` field where the key is
 bound to none. Tools, their results, images and structured output go through to the
 model. Tool calls of earlier turns are not shown to it again: of those turns it sees what
-was said. `metadata` turns memory off for one request.
+was said. The model's name, a header or `metadata` turns memory off for one request, and
+so does a prompt that a program wrote: the provider then gets the messages as they came.
 
 Replies in OpenAI's chat format: choices, tool calls, tokens, and what memory lent.
 """
@@ -16,41 +17,51 @@ from __future__ import annotations
 import json
 import secrets
 import time
-import uuid
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Header
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from memagent.client.http import problem_of
+from memagent.client.http import Problem
 from memagent.client.wire import ModelEntry, ModelList
-from memagent.core.answers import Citation, Reply, Verdict
-from memagent.core.errors import InputError, MemAgentError
-from memagent.core.exchange import FinishReason, ModelResponse, ToolCall
+from memagent.core.answers import Citation, Reply, ReplyDelta, Verdict
+from memagent.core.errors import InputError
+from memagent.core.exchange import (
+    FinishReason,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    Role,
+    ToolCall,
+)
 from memagent.core.long_work import LARGE_CHARS, aside
-from memagent.core.snapshot import Entry, SessionStored, TurnsAdded
 from memagent.graphs.chat import MarkFilter
+from memagent.llm.chat_format import chat_messages
+from memagent.llm.wrappers import takes_options
 from memagent.memory.threads import Spoken, ThreadMatch, continued, match_history, reply_of
-from memagent.service.access import Call, may, may_for_body_user
+from memagent.service.access import Call, may
 from memagent.service.gate import openai_error
 from memagent.service.routes import exchange
 from memagent.service.routes.chat_format import (
+    ANSWERING,
+    MEMORY_SWITCH,
     MODEL_NAME,
+    NO_MEMORY,
     ChatCompletionRequest,
     ChatMessage,
+    CompletionRequest,
     EmbeddingList,
     EmbeddingRequest,
-    check_model,
-    memory_wanted,
+    Part,
+    Wishes,
+    chosen_model,
+    unsupported,
 )
-from memagent.service.routes.client_model import Wishes, unsupported
-from memagent.service.routes.exchange import EVENTS, Said, openapi_responses, record
-from memagent.service.routes.talk import Talker
+from memagent.service.routes.exchange import EVENTS, Piece, Said, openapi_responses, record
 
 
 class ChatChoice(BaseModel):
@@ -73,66 +84,56 @@ class MemoryUse(BaseModel):
     citations: tuple[Citation, ...] = ()
 
     @classmethod
-    def of(cls, reply: Reply, *, memory: bool) -> MemoryUse:
+    def of(cls, reply: Reply, said: Said) -> MemoryUse:
         """Return what a reply rests on."""
-        use = cls(verdict=reply.verdict, citations=reply.citations)
-        if memory:
-            use.thread, use.turn_ids = reply.thread, reply.turn_ids
-        return use
+        kept = {"thread": reply.thread, "turn_ids": reply.turn_ids} if said.memory else {}
+        return cls.model_validate({**kept, "verdict": reply.verdict, "citations": reply.citations})
 
 
-class ChatCompletion(BaseModel):
-    """An answer in OpenAI's format."""
-
+class _Completion(BaseModel):
     id: str
-    object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
-    choices: list[ChatChoice]
     usage: dict[str, int]
+
+
+class TextCompletion(_Completion):
+    """A text that goes on, in OpenAI's oldest format."""
+
+    object: Literal["text_completion"] = "text_completion"
+    choices: list[dict[str, Any]]
+
+
+class ChatCompletion(_Completion):
+    """An answer in OpenAI's format."""
+
+    object: Literal["chat.completion"] = "chat.completion"
+    choices: list[ChatChoice]
     memagent: MemoryUse
 
 
-def choices_of(reply: Reply, responses: list[ModelResponse]) -> list[ChatChoice]:
+def choices_of(reply: Reply, said: Said) -> list[ChatChoice]:
     """Return a reply, and the model's further answers, as choices."""
-    own = reply.tool_calls
-    first = ChatChoice(message=message_of(reply.text, own), finish_reason=_finish(responses, own))
-    first.logprobs = responses[0].logprobs if responses else None
-    marked = [hit.id for hit in reply.hits]
-    choices = [first]
+    responses = responses_of(said)
+    choices = [_choice(0, reply.text, reply.tool_calls, responses[0] if responses else None)]
     for index, response in enumerate(responses[1:], 1):
-        marks = MarkFilter(marked)
+        marks = MarkFilter([hit.id for hit in reply.hits])
         text = (marks.feed(response.text) + marks.close()).strip()
-        choices.append(
-            ChatChoice(
-                index=index,
-                message=message_of(text, response.tool_calls),
-                finish_reason=_finish([response], response.tool_calls),
-                logprobs=response.logprobs,
-            )
-        )
+        choices.append(_choice(index, text, response.tool_calls, response))
     return choices
 
 
-def _finish(responses: list[ModelResponse], calls: tuple[ToolCall, ...]) -> str:
-    """Say why the model stopped, in OpenAI's words."""
-    reason = responses[0].finish if responses else FinishReason.STOP
-    if calls:
-        return FinishReason.TOOL_CALLS.value
-    cut = reason in (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
-    return reason.value if cut else FinishReason.STOP.value
-
-
-def message_of(text: str, calls: tuple[ToolCall, ...]) -> dict[str, Any]:
-    """Return words and tool calls as an assistant's message."""
-    words = {"role": "assistant", "content": text or (None if calls else "")}
-    return {**words, "tool_calls": [called(call) for call in calls]} if calls else words
-
-
-def called(call: ToolCall) -> dict[str, Any]:
-    """Return a tool call in OpenAI's format."""
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}
+def _choice(
+    index: int, text: str, calls: tuple[ToolCall, ...], response: ModelResponse | None
+) -> ChatChoice:
+    """Return an answer as a choice that says why the model stopped, in OpenAI's words."""
+    [message] = chat_messages((Message(role="assistant", content=text, tool_calls=calls),))
+    ended = FinishReason.TOOL_CALLS if calls else FinishReason.STOP
+    if response is not None and response.finish in _CUT and not calls:
+        ended = response.finish
+    logprobs = response.logprobs if response is not None else None
+    given = {"index": index, "message": message, "finish_reason": ended, "logprobs": logprobs}
+    return ChatChoice.model_validate(given)
 
 
 def usage_of(reply: Reply) -> dict[str, int]:
@@ -146,29 +147,31 @@ def usage_of(reply: Reply) -> dict[str, int]:
 
 
 router = APIRouter(tags=["openai"])
+MEMORY_HEADER: Final = "X-Memagent-Memory"
+_DONE: Final = "data: [DONE]\n\n"
+_CUT: Final = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
 ThreadName = Annotated[str | None, Header(alias="X-Memagent-Thread", min_length=1, max_length=256)]
 """The conversation that the messages belong to; found by the messages when left out."""
-OpenAITalker = Annotated[Call, Depends(may_for_body_user("chat", "memory:write"))]
+OpenAITalker = Annotated[Call, Depends(may("chat", "memory:write", for_programs=True))]
+Userless = Annotated[Call, Depends(may("chat", userless=True))]
+Completer = Annotated[Call, Depends(may("chat", for_programs=True, userless=True))]
+Embedder = Annotated[Call, Depends(may("chat", "memory:write", userless=True))]
+
+
+@router.get("/v1/models", responses=openapi_responses(ModelList, description="The models"))
+async def list_models(call: Userless) -> Response:
+    """List the agent, and the models of its provider, which answer with the same memory."""
+    names = await call.service.provider_models() or ()
+    others = (ModelEntry(id=name, owned_by="provider") for name in names)
+    return record(ModelList(data=(ModelEntry(id=MODEL_NAME), *others)))
 
 
 @router.get(
-    "/v1/models",
-    responses=openapi_responses(ModelList, description="The models"),
-    dependencies=[Depends(may("chat"))],
+    "/v1/models/{model:path}", responses=openapi_responses(ModelEntry, description="The model")
 )
-async def list_models() -> Response:
-    """List the one model there is: the agent."""
-    return record(ModelList(data=(ModelEntry(id=MODEL_NAME),)))
-
-
-@router.get(
-    "/v1/models/{model}",
-    responses=openapi_responses(ModelEntry, description="The model"),
-    dependencies=[Depends(may("chat"))],
-)
-async def get_model(model: str) -> Response:
-    """Show the model, if it is the one there is."""
-    check_model(model)
+async def get_model(model: str, call: Userless) -> Response:
+    """Show a model that is listed."""
+    chosen_model(model, await call.service.provider_models())
     return record(ModelEntry(id=model))
 
 
@@ -185,33 +188,32 @@ async def chat_completions(
     in common with a stored conversation continues it. Tools are the caller's: the reply
     names the calls, and the next request brings their results.
     """
-    said = await said_of(body, call, thread)
-    if body.stream:
-        return exchange.event_stream(_chunks(call, said, body))
-    responses: list[Response] = []
-
-    async def work() -> Response:
-        def deliver(reply: Reply) -> None:
-            responses.append(record(_completion(body, said, reply)))
-
-        reply = await exchange.reply_to(call, replace(said, deliver=deliver))
-        return responses[-1] if responses else record(_completion(body, said, reply))
-
-    def keep(entry: Entry) -> Response | None:
-        stored = isinstance(entry, SessionStored | TurnsAdded)
-        return responses[-1] if responses and stored else None
-
-    return await call.once(work, keep=keep)
+    said, head = await said_of(body, call, thread), _head(body, "chatcmpl")
+    write = ChatEvents(body, said, head).write if body.stream else None
+    return await exchange.answer(call, said, partial(_completion, said, head), write)
 
 
 @router.post(
-    "/v1/embeddings",
-    responses=openapi_responses(EmbeddingList, description="The vectors"),
-    dependencies=[Depends(may("chat"))],
+    "/v1/completions",
+    responses=openapi_responses(TextCompletion, description="The text", content=EVENTS),
 )
-async def embeddings(body: EmbeddingRequest, call: Talker) -> Response:
+async def completions(body: CompletionRequest, call: Completer) -> Response:
+    """Go on with a text as the provider's model does; memory has no part in it."""
+    if call.service.model is None:
+        raise unsupported("prompt", "needs a language model, and none is set")
+    chat = body.as_chat()
+    said = await said_of(chat, call, None)
+    head = {**_head(chat, "cmpl"), "object": "text_completion"}
+    write = TextEvents(chat, said, head).write if body.stream else None
+    return await exchange.answer(call, said, partial(_text, said, head), write)
+
+
+@router.post(
+    "/v1/embeddings", responses=openapi_responses(EmbeddingList, description="The vectors")
+)
+async def embeddings(body: EmbeddingRequest, call: Embedder) -> Response:
     """Embed texts as the memory embeds them: unit vectors, in the order of the texts."""
-    check_model(body.model)
+    chosen_model(body.model, None)
     texts = (body.input,) if isinstance(body.input, str) else body.input
     with call.agent() as agent:
         if body.dimensions not in (None, agent.embedder.dim):
@@ -243,53 +245,102 @@ async def said_of(
     what is not supported, and `InputError` without a message to answer.
     """
     body.check()
-    memory = memory_wanted(body.metadata)
-    spoken, history, answered = _parted(body)
+    model, own = call.service.model, body.model.removesuffix(NO_MEMORY) == MODEL_NAME
+    chosen = chosen_model(body.model, None if own else await call.service.provider_models())
+    memory = _memory_wanted(body, call) and not call.asker.task
+    messages, notes = _separated(body.messages, call)
+    spoken, history, answered = _parted(messages)
+    told = [each.text for each in messages if each.role in ("system", "developer")]
+    sampling = model is not None and takes_options(model, ANSWERING)
+    extras, dropped = body.extras(sampling=sampling)
+    told_model = answered if memory else body.messages
     wishes = Wishes(
-        options=body.options,
+        request=ModelRequest(
+            role=Role.ANSWERER,
+            messages=tuple(each.as_message() for each in told_model),
+            schema=body.schema_wanted,
+            tools=body.client_tools,
+            sampling=body.sampling,
+            options={**body.options, **extras, **chosen},
+        ),
         choices=body.n or 1,
         history=tuple((each.text, each.parts) for each in spoken),
     )
-    wishes.check(call.service.model)
+    wishes.check(model)
     said = Said(
         text=history[-1].text,
         speaker=history[-1].speaker,
-        system=_system(body),
-        sampling=body.sampling,
-        client_tools=body.client_tools,
-        client_transcript=tuple(each.as_message() for each in answered),
-        schema=body.schema_wanted,
+        system="\n\n".join((*told, *notes)) or None,
         wishes=wishes,
         memory=memory,
+        dropped=dropped,
     )
     if not memory:
-        return replace(said, thread=f"thr_{uuid.uuid4().hex}", earlier=history[:-1])
+        return said
     if after is not None:
         new = history[after.known : -1]
         return replace(said, thread=after.thread, earlier=(*after.turns, *new))
-    match = await _match(call, thread, history)
+    match = await _match(call, thread or call.asker.thread, history)
     known = [message._replace(recalled=True) for message in history[match.stored : match.known]]
     first = max(match.stored, match.known)
     return replace(said, thread=match.thread, earlier=(*known, *history[first:-1]))
 
 
+def _memory_wanted(body: ChatCompletionRequest, call: Call) -> bool:
+    """Return whether the model's name, a header and the metadata all leave memory on.
+
+    Raises `ServiceError`.
+    """
+    given = body.metadata or {}
+    switches = call.request.headers.get(MEMORY_HEADER, "on"), given.get(MEMORY_SWITCH, "on")
+    unknown = [name for name in given if name.startswith("memagent.") and name != MEMORY_SWITCH]
+    for field, value in zip((MEMORY_HEADER, "metadata"), switches, strict=True):
+        if value not in ("on", "off") or (unknown and field == "metadata"):
+            raise unsupported(field, f"may say on or off, in metadata as `{MEMORY_SWITCH}`")
+    return "off" not in switches and not body.model.endswith(NO_MEMORY)
+
+
+def _separated(messages: list[ChatMessage], call: Call) -> tuple[list[ChatMessage], list[str]]:
+    """Return the messages with users' own words, and what programs wrote around them."""
+    own: list[ChatMessage] = []
+    notes: list[str] = []
+    for message in messages:
+        if message.role == "user":
+            content = message.content or ""
+            parts = [Part(type="text", text=content)] if isinstance(content, str) else content
+            split = [(part, *call.asker.parted(part.text)) for part in parts]
+            notes += [note for _, _, note in split if note]
+            kept = [
+                part.model_copy(update={"text": text})
+                for part, text, _ in split
+                if text or part.type != "text"
+            ]
+            message = message.model_copy(update={"content": kept})
+        own.append(message)
+    return own, list(dict.fromkeys(notes))
+
+
 def _parted(
-    body: ChatCompletionRequest,
+    messages: list[ChatMessage],
 ) -> tuple[list[ChatMessage], list[Spoken], list[ChatMessage]]:
     """Return the messages with words up to the last of the user, and what follows it.
 
     The second list has the words of the first. Raises `InputError` without a message.
     """
     last = max(
-        (at for at, each in enumerate(body.messages) if each.role == "user" and each.text.strip()),
+        (at for at, each in enumerate(messages) if each.role == "user" and each.text.strip()),
         default=None,
     )
     if last is None:
         raise InputError("there is no user message with text to answer")
-    before = [each for each in body.messages[: last + 1] if each.role in ("user", "assistant")]
+    before = [each for each in messages[: last + 1] if each.role in ("user", "assistant")]
     spoken = [each for each in before if each.text.strip()]
-    answered = [each for each in body.messages[last + 1 :] if each.role in ("assistant", "tool")]
-    return spoken, [_spoken(each) for each in spoken], answered
+    answered = [each for each in messages[last + 1 :] if each.role in ("assistant", "tool")]
+    words = [
+        reply_of(each.text) if each.role == "assistant" else Spoken(each.text, each.name or "user")
+        for each in spoken
+    ]
+    return spoken, words, answered
 
 
 async def _match(call: Call, thread: str | None, history: list[Spoken]) -> ThreadMatch:
@@ -300,49 +351,51 @@ async def _match(call: Call, thread: str | None, history: list[Spoken]) -> Threa
     return await aside(find, state, history=history) if large else find(state, history=history)
 
 
-def _system(body: ChatCompletionRequest) -> str | None:
-    texts = [each.text for each in body.messages if each.role in ("system", "developer")]
-    return "\n\n".join(texts) or None
+class ChatEvents:
+    """Writes a streamed answer, chunk by chunk."""
+
+    def __init__(self, body: ChatCompletionRequest, said: Said, head: dict[str, Any]) -> None:
+        self._said, self._choices = said, body.n or 1
+        self._counted = body.stream_options is not None and body.stream_options.include_usage
+        self._head = {"object": "chat.completion.chunk", **head}
+        self._head |= {"usage": None} if self._counted else {}
+
+    def write(self, piece: Piece) -> Iterator[str]:
+        """Yield the chunks of a piece of the reply."""
+        match piece:
+            case None:
+                for index in range(self._choices):
+                    yield self._chunk(index, {"role": "assistant", "content": ""})
+            case Problem():
+                yield _data({"error": openai_error(piece)})
+                yield _DONE
+            case ReplyDelta(reply=Reply() as reply):
+                self._head["memagent"] = MemoryUse.of(reply, self._said).model_dump(mode="json")
+                for choice in choices_of(reply, self._said):
+                    for delta in _rest(choice):
+                        yield self._chunk(choice.index, delta)
+                    end = choice.model_dump(include={"finish_reason", "logprobs"})
+                    yield self._chunk(choice.index, {}, **end)
+                if self._counted:
+                    yield _data(self._head | {"choices": [], "usage": usage_of(reply)})
+                yield _DONE
+            case ReplyDelta():
+                if piece.text:
+                    yield self._chunk(0, {"content": piece.text})
+
+    def _chunk(self, index: int, delta: dict[str, Any], **end: Any) -> str:
+        choice = {"index": index, "finish_reason": None, "logprobs": None, **end}
+        return _data(self._head | {"choices": [choice | self._words(delta)]})
+
+    def _words(self, delta: dict[str, Any]) -> dict[str, Any]:
+        return {"delta": delta}
 
 
-def _spoken(message: ChatMessage) -> Spoken:
-    if message.role == "assistant":
-        return reply_of(message.text)
-    return Spoken(message.text, message.name or "user")
+class TextEvents(ChatEvents):
+    """Writes a streamed text, chunk by chunk."""
 
-
-async def _chunks(call: Call, said: Said, body: ChatCompletionRequest) -> AsyncGenerator[str]:
-    head = {**_head(body), "object": "chat.completion.chunk"}
-    counted = body.stream_options is not None and body.stream_options.include_usage
-    head |= {"usage": None} if counted else {}
-
-    def chunk(index: int, delta: dict[str, Any], **more: Any) -> str:
-        choice = {"index": index, "delta": delta, "finish_reason": None, "logprobs": None}
-        return _data(head | {"choices": [choice | more]})
-
-    try:
-        async with aclosing(exchange.converse(call, said)) as deltas:
-            await anext(deltas)
-            for index in range(body.n or 1):
-                yield chunk(index, {"role": "assistant", "content": ""})
-            reply: Reply | None = None
-            async for delta in deltas:
-                reply = delta.reply or reply
-                if delta.text:
-                    yield chunk(0, {"content": delta.text})
-        assert reply is not None
-        use = MemoryUse.of(reply, memory=said.memory).model_dump(mode="json")
-        for choice in choices_of(reply, responses_of(said)):
-            for delta in _rest(choice):
-                yield chunk(choice.index, delta)
-            end = {"finish_reason": choice.finish_reason, "logprobs": choice.logprobs}
-            head["memagent"] = use
-            yield chunk(choice.index, {}, **end)
-        if counted:
-            yield _data(head | {"choices": [], "usage": usage_of(reply)})
-    except MemAgentError as exc:
-        yield _data({"error": openai_error(problem_of(exc))})
-    yield "data: [DONE]\n\n"
+    def _words(self, delta: dict[str, Any]) -> dict[str, Any]:
+        return {"text": delta.get("content") or ""}
 
 
 def _rest(choice: ChatChoice) -> list[dict[str, Any]]:
@@ -356,18 +409,30 @@ def _data(value: dict[str, Any]) -> str:
     return f"data: {json.dumps(value)}\n\n"
 
 
-def _head(body: ChatCompletionRequest) -> dict[str, Any]:
-    name = f"chatcmpl-{secrets.token_hex(12)}"
-    return {"id": name, "created": int(time.time()), "model": body.model}
+def _head(body: ChatCompletionRequest, kind: str) -> dict[str, Any]:
+    return {
+        "id": f"{kind}-{secrets.token_hex(12)}",
+        "created": int(time.time()),
+        "model": body.model,
+    }
 
 
-def _completion(body: ChatCompletionRequest, said: Said, reply: Reply) -> ChatCompletion:
-    return ChatCompletion(
-        **_head(body),
-        choices=choices_of(reply, responses_of(said)),
-        usage=usage_of(reply),
-        memagent=MemoryUse.of(reply, memory=said.memory),
-    )
+def _completion(said: Said, head: dict[str, Any], reply: Reply) -> ChatCompletion:
+    choices, use = choices_of(reply, said), MemoryUse.of(reply, said)
+    return ChatCompletion(**head, choices=choices, usage=usage_of(reply), memagent=use)
+
+
+def _text(said: Said, head: dict[str, Any], reply: Reply) -> TextCompletion:
+    choices = [
+        {
+            "index": choice.index,
+            "text": choice.message["content"] or "",
+            "logprobs": None,
+            "finish_reason": choice.finish_reason,
+        }
+        for choice in choices_of(reply, said)
+    ]
+    return TextCompletion(**head, choices=choices, usage=usage_of(reply))
 
 
 def responses_of(said: Said) -> list[ModelResponse]:

@@ -11,43 +11,42 @@ from __future__ import annotations
 import json
 import secrets
 import uuid
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, Literal, cast
+from dataclasses import replace
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from memagent.client.http import ServiceError
-from memagent.core.answers import Reply, ReplyDelta
-from memagent.core.snapshot import Entry, SessionStored, StatsDelta, TurnsAdded
+from memagent.core.answers import Reply
 from memagent.memory.threads import Spoken, thread_turns
+from memagent.readers.files import object_in
 from memagent.service.access import Call, may
-from memagent.service.data.idempotency import PENDING, PendingResponse, request_digest
 from memagent.service.routes import exchange
-from memagent.service.routes.client_model import unsupported
-from memagent.service.routes.exchange import EVENTS, Said, openapi_responses, record
-from memagent.service.routes.openai_chat import (
-    Continued,
-    OpenAITalker,
-    ThreadName,
-    responses_of,
-    said_of,
-)
+from memagent.service.routes.chat_format import unsupported
+from memagent.service.routes.exchange import EVENTS, openapi_responses, record
+from memagent.service.routes.openai_chat import Continued, OpenAITalker, ThreadName, said_of
 from memagent.service.routes.responses_format import (
     Item,
+    ResponseEvents,
     ResponseObject,
     ResponseRequest,
-    response_events,
 )
 
 router = APIRouter(tags=["openai"])
 Reader = Annotated[Call, Depends(may("chat"))]
 Talker = Annotated[Call, Depends(may("chat", "memory:write"))]
+# What is stored beside a response, and not shown with it.
 _OWN: Final = ("input", "context")
-"""What is stored beside a response, and not shown with it."""
+
+
+class StoredResponse(ResponseObject):
+    """A response with what is stored beside it, for the requests that follow on it."""
+
+    input: list[Item]
+    context: list[Item]
+    """The items since the last user message that came with earlier requests."""
 
 
 class ItemList(BaseModel):
@@ -83,23 +82,29 @@ async def create_response(
     """
     if thread is not None and body.previous_response_id is not None:
         raise unsupported("previous_response_id", "and X-Memagent-Thread name two conversations")
-    exchanged = await _exchanged(body, call, thread)
-    if body.stream:
-        pending = await _pending(call, exchanged)
-        return exchange.event_stream(
-            response_events(exchanged.begun, _told(call, exchanged, pending))
-        )
+    items = [await _resolved(call, item) for item in body.items]
+    context, after = await _followed(body, call)
+    said = await said_of(body.as_chat([*context, *items]), call, thread, after)
+    if not said.memory and (body.previous_response_id or (body.store and not call.asker.task)):
+        name = "store" if body.store else "previous_response_id"
+        raise unsupported(name, "needs memory, which is turned off")
+    stored = said.memory and body.store is not False
+    repeatable = call.key is not None and not body.stream
+    key = call.journal_key if repeatable else secrets.token_hex(16)
+    begun = ResponseObject.begun(body, key, stored=stored)
 
-    async def work() -> Response:
-        async with aclosing(_replied(call, exchanged)) as deltas:
-            async for _ in deltas:
-                pass
-        return exchanged.response()
+    def shape(reply: Reply) -> StoredResponse:
+        own = [{"id": f"item_{key}_{at}", **item} for at, item in enumerate(items)]
+        answered = begun.answered(reply, said).model_dump()
+        return StoredResponse(**answered, input=own, context=context)
 
-    if call.key is not None:
-        return _shown(await call.once(work, keep=exchanged.keep))
-    PENDING.set(await _pending(call, exchanged))
-    return _shown(await work())
+    write = ResponseEvents(begun, said).write if body.stream else None
+    name = key if stored and not repeatable else None
+    response = await exchange.answer(call, said, shape, write, name=name)
+    if write is None:
+        response.body = _shown(json.loads(bytes(response.body)))
+        response.headers["Content-Length"] = str(len(response.body))
+    return response
 
 
 @router.get(
@@ -114,8 +119,7 @@ async def get_response(
     """Return a stored response."""
     if stream:
         raise unsupported("stream", "is not supported for a stored response")
-    stored = await _find(call, response_id)
-    return _json({name: value for name, value in stored.items() if name not in _OWN})
+    return Response(_shown(await _find(call, response_id)), media_type="application/json")
 
 
 @router.get(
@@ -138,8 +142,7 @@ async def list_input_items(
     page = items[start : start + limit]
     ids = [item["id"] for item in page] or [None]
     more = start + limit < len(items)
-    listed = ItemList(data=page, first_id=ids[0], last_id=ids[-1], has_more=more)
-    return _json(listed.model_dump(mode="json"))
+    return record(ItemList(data=page, first_id=ids[0], last_id=ids[-1], has_more=more))
 
 
 @router.delete(
@@ -149,65 +152,24 @@ async def list_input_items(
 async def delete_response(response_id: str, call: Talker) -> Response:
     """Delete a stored response; what was said stays remembered."""
     await _find(call, response_id)
-    await call.service.requests.drop(call.scope, _key_of(response_id))
+    await call.service.requests.drop(call.scope, response_id.removeprefix("resp_"))
     return record(DeletedResponse(id=response_id))
 
 
-@dataclass
-class Exchanged:
-    """A request with its response, and what a later one needs of them."""
+async def _followed(body: ResponseRequest, call: Call) -> tuple[list[Item], Continued | None]:
+    """Return the conversation that a request follows on, and what it left open.
 
-    said: Said
-    begun: ResponseObject
-    items: list[Item]
-    context: list[Item]
-    """The items since the last user message that came with earlier requests."""
-    answered: list[ResponseObject] = field(default_factory=list[ResponseObject])
-
-    def deliver(self, reply: Reply) -> None:
-        """Take in the reply right before it is stored."""
-        memory, responses = self.said.memory, responses_of(self.said)
-        self.answered.append(self.begun.answered(reply, responses, memory=memory))
-
-    def response(self) -> Response:
-        """Return the response as it is stored."""
-        key = self.begun.key
-        own = [{"id": f"item_{key}_{at}", **item} for at, item in enumerate(self.items)]
-        answered = self.answered[-1].model_dump(mode="json")
-        return _json({**answered, "input": own, "context": self.context})
-
-    def keep(self, entry: Entry) -> Response | None:
-        """Return what is stored along with an entry of the journal, once there is a reply."""
-        writes = isinstance(entry, SessionStored | TurnsAdded | StatsDelta)
-        return self.response() if self.answered and writes else None
-
-
-async def _exchanged(body: ResponseRequest, call: Call, thread: str | None) -> Exchanged:
-    """Read the request. Raises `ServiceError` for what is not supported or not there."""
-    stored = body.stored
-    items = [await _resolved(call, item) for item in body.items]
-    context: list[Item] = []
-    after: Continued | None = None
-    if body.previous_response_id is not None:
-        before = await _find(call, body.previous_response_id)
-        after = await _continued(call, before)
-        if any(item["type"] == "function_call" for item in before["output"]):
-            context = [*before["context"], *before["input"], *before["output"]]
-            context = context[_last_user(context) :]
-            after = replace(after, known=1)
-    chat = body.as_chat([*context, *items])
-    said = await said_of(chat, call, thread, after)
-    repeatable = call.key is not None and not body.stream
-    key = call.journal_key if repeatable else secrets.token_hex(16)
-    begun = ResponseObject.begun(body, key, stored=stored)
-    exchanged = Exchanged(said=said, begun=begun, items=items, context=context)
-    exchanged.said = replace(said, deliver=exchanged.deliver)
-    return exchanged
-
-
-def _last_user(items: list[Item]) -> int:
-    """Return the place of the last message of the user."""
-    return max((at for at, item in enumerate(items) if item.get("role") == "user"), default=0)
+    That is the items since its last user message, where it waits for results of tools.
+    """
+    if body.previous_response_id is None:
+        return [], None
+    before = await _find(call, body.previous_response_id)
+    after = await _continued(call, before)
+    if not any(item["type"] == "function_call" for item in before["output"]):
+        return [], after
+    context = [*before["context"], *before["input"], *before["output"]]
+    users = [at for at, item in enumerate(context) if item.get("role") == "user"]
+    return context[max(users, default=0) :], replace(after, known=1)
 
 
 async def _resolved(call: Call, item: Item) -> Item:
@@ -236,72 +198,19 @@ async def _continued(call: Call, before: Item) -> Continued:
     return Continued(thread=f"thr_{uuid.uuid4().hex}", turns=tuple(spoken))
 
 
-async def _replied(call: Call, exchanged: Exchanged) -> AsyncGenerator[ReplyDelta]:
-    """Yield the reply; one that calls tools writes no turn, and is stored by itself."""
-    said = exchanged.said
-    async with aclosing(exchange.converse(call, said)) as deltas:
-        async for delta in deltas:
-            if delta.reply is not None and not exchanged.answered:
-                exchanged.deliver(delta.reply)
-                if said.memory and PENDING.get() is not None:
-                    with call.agent() as agent:
-                        await agent.bank.append(lambda _: StatsDelta())
-            yield delta
-
-
-async def _told(
-    call: Call, exchanged: Exchanged, pending: PendingResponse | None
-) -> AsyncGenerator[ReplyDelta | ResponseObject]:
-    """Yield the reply, and at last the response, which is stored by then."""
-    PENDING.set(pending)
-    async with aclosing(_replied(call, exchanged)) as deltas:
-        async for delta in deltas:
-            yield delta
-    yield exchanged.answered[-1]
-
-
-async def _pending(call: Call, exchanged: Exchanged) -> PendingResponse | None:
-    """Return what stores the response; None for one that is not stored."""
-    if not exchanged.begun.store:
-        return None
-    digest = await request_digest(call.request)
-    return PendingResponse(exchanged.begun.key, digest, exchanged.keep)
-
-
 async def _find(call: Call, response_id: str) -> Item:
     """Return a stored response with what is stored beside it. Raises `ServiceError`."""
-    stored = await call.service.requests.find(call.scope, _key_of(response_id))
-    body = _response_in(stored.body) if stored is not None else None
-    if body is None or not body["store"]:
+    stored = await call.service.requests.find(call.scope, response_id.removeprefix("resp_"))
+    body: Item = object_in(json.loads(stored.body)) if stored is not None and stored.body else {}
+    if body.get("object") != "response" or not body["store"]:
         raise _not_there(response_id)
     return body
-
-
-def _response_in(text: str | bytes) -> Item | None:
-    """Read a response with what is stored beside it; None for anything else."""
-    value: Any = json.loads(text) if text else None
-    body = cast("Item", value) if isinstance(value, dict) else {}
-    return body if body.get("object") == "response" else None
-
-
-def _key_of(response_id: str) -> str:
-    return response_id.removeprefix("resp_")
 
 
 def _not_there(name: str) -> ServiceError:
     return ServiceError(f"{name[:100]!r} is not stored", status=404, code="response_not_found")
 
 
-def _shown(response: Response) -> Response:
-    """Return a response without what is stored beside it."""
-    body = _response_in(bytes(response.body))
-    if body is None:
-        return response
-    shown = _json({name: value for name, value in body.items() if name not in _OWN})
-    if replayed := response.headers.get("Idempotent-Replayed"):
-        shown.headers["Idempotent-Replayed"] = replayed
-    return shown
-
-
-def _json(value: Item) -> Response:
-    return Response(json.dumps(value).encode(), media_type="application/json")
+def _shown(stored: Item) -> bytes:
+    """Write a response without what is stored beside it."""
+    return json.dumps({name: stored[name] for name in stored if name not in _OWN}).encode()

@@ -35,7 +35,7 @@ from memagent.core.snapshot import Entry, MemorySnapshot, Restored, SnapshotDiff
 from memagent.events.visibility import OutOfSight, events_behind
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank, system_clock
-from memagent.service.access import Call
+from memagent.service.access import Call, once
 from memagent.service.routes.exchange import (
     PageRequest,
     after_of,
@@ -53,25 +53,20 @@ router = APIRouter(tags=["snapshots"])
 @router.post(
     "/v1/snapshots", status_code=201, responses=openapi_responses(SnapshotInfo, 201, "The snapshot")
 )
+@once()
 async def take_snapshot(body: NewSnapshot, call: Writer) -> Response:
     """Remember this point of the memory."""
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            state = await agent.bank.sync()
-        info = SnapshotInfo(
-            id=content_id(
-                "snp", call.scope.key, call.journal_key if call.key else uuid.uuid4().hex
-            ),
-            name=body.name,
-            digest=state.digest(),
-            seq=state.seq,
-            items=sum(1 for _ in state.active()),
-            created_at=system_clock(),
-        )
-        return record(await run_in_threadpool(call.service.snapshots.add, call.scope, info), 201)
-
-    return await call.once(work)
+    with call.agent() as agent:
+        state = await agent.bank.sync()
+    info = SnapshotInfo(
+        id=content_id("snp", call.scope.key, call.journal_key if call.key else uuid.uuid4().hex),
+        name=body.name,
+        digest=state.digest(),
+        seq=state.seq,
+        items=sum(1 for _ in state.active()),
+        created_at=system_clock(),
+    )
+    return record(await run_in_threadpool(call.service.snapshots.add, call.scope, info), 201)
 
 
 @router.get(
@@ -134,25 +129,20 @@ async def restore_snapshot(snapshot_id: Id, call: Writer) -> Response:
     status_code=201,
     responses=openapi_responses(Fork, 201, "The new memory"),
 )
+@once()
 async def fork_snapshot(snapshot_id: Id, call: Writer) -> Response:
     """Make a new memory of the same user from a snapshot; use it by its `run_id`."""
-
-    async def work() -> Response:
-        info = await find_snapshot(call, snapshot_id)
-        run_id = content_id(
-            "frk", call.scope.key, snapshot_id, call.journal_key if call.key else uuid.uuid4().hex
-        )
-        scope = Scope(user_id=call.scope.user_id, agent_id=call.scope.agent_id, run_id=run_id)
-        with call.agent() as agent, call.service.banks.agent(scope) as copy:
-            snapshot = await _snapshot(info, agent.bank)
-            if (await copy.bank.sync()).seq == 0:
-                await copy.memory.restore(snapshot)
-        fork = Fork(
-            user_id=scope.user_id, agent_id=scope.agent_id, run_id=run_id, digest=info.digest
-        )
-        return record(fork, 201)
-
-    return await call.once(work)
+    info = await find_snapshot(call, snapshot_id)
+    run_id = content_id(
+        "frk", call.scope.key, snapshot_id, call.journal_key if call.key else uuid.uuid4().hex
+    )
+    scope = Scope(user_id=call.scope.user_id, agent_id=call.scope.agent_id, run_id=run_id)
+    with call.agent() as agent, call.service.banks.agent(scope) as copy:
+        snapshot = await _snapshot(info, agent.bank)
+        if (await copy.bank.sync()).seq == 0:
+            await copy.memory.restore(snapshot)
+    fork = Fork(user_id=scope.user_id, agent_id=scope.agent_id, run_id=run_id, digest=info.digest)
+    return record(fork, 201)
 
 
 @router.get(
@@ -201,11 +191,11 @@ _TYPES = {
     "json": "application/json",
     "graphml": "application/xml",
 }
+# The page is one self-contained file with its script inside; it may load nothing.
 _GRAPH_PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "frame-ancestors 'none'"
 )
-"""The page is one self-contained file with its script inside; it may load nothing."""
 
 
 @graph_router.get(

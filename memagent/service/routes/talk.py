@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -24,7 +23,7 @@ from memagent.core.answers import Answer, Question, Reply
 from memagent.core.errors import MemoryNotFound
 from memagent.core.records import Id, Session, Trust, Turn, content_id
 from memagent.core.reports import IngestReport
-from memagent.core.snapshot import Entry, SessionStored, TurnsAdded
+from memagent.core.snapshot import Entry
 from memagent.memory.bank import system_clock
 from memagent.service.access import Call, may
 from memagent.service.hosting import Service
@@ -103,16 +102,13 @@ async def _session(body: NewSession, call: Call) -> Session:
         with call.agent() as agent:
             known = (await agent.bank.sync()).sessions.get(session_id)
         at = known.at if known is not None else system_clock()
+    # a turn's id would grow too long with some ids of sessions
+    short = session_id if len(session_id) <= 240 else content_id("ses", session_id)
     turns = tuple(
-        Turn(**turn.model_dump(exclude={"id"}), id=turn.id or f"{_short(session_id)}:{number}")
+        Turn(**turn.model_dump(exclude={"id"}), id=turn.id or f"{short}:{number}")
         for number, turn in enumerate(body.turns, 1)
     )
     return Session(id=session_id, at=at, turns=turns)
-
-
-def _short(session_id: str) -> str:
-    """Return the session's id, or its digest where a turn's id would grow too long."""
-    return session_id if len(session_id) <= 240 else content_id("ses", session_id)
 
 
 @router.get(
@@ -166,18 +162,8 @@ async def chat(body: ChatRequest, call: Talker) -> Response:
         system=body.system,
         min_trust=body.min_trust,
     )
-    if exchange.wants_stream(call):
-        return exchange.event_stream(exchange.reply_events(call, said))
-    replies: list[Reply] = []
-
-    async def work() -> Response:
-        return record(await exchange.reply_to(call, replace(said, deliver=replies.append)))
-
-    def keep(entry: Entry) -> Response | None:
-        stored = isinstance(entry, SessionStored | TurnsAdded)
-        return record(replies[-1]) if replies and stored else None
-
-    return await call.once(work, keep=keep)
+    write = exchange.reply_events if exchange.wants_stream(call) else None
+    return await exchange.answer(call, said, lambda reply: reply, write)
 
 
 @router.get("/v1/jobs", responses=openapi_responses(JobPage, description="A page of jobs"))

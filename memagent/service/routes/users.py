@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -36,15 +35,14 @@ from memagent.client.wire import (
 from memagent.core.answers import Question
 from memagent.core.errors import InputError
 from memagent.core.ops import Delete
-from memagent.core.records import Id, Record, Scope, Trust
+from memagent.core.records import Id, Scope, Trust
 from memagent.core.reports import ErasureReceipt, SourceFilter
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Trial
 from memagent.experience import Learned, Recall
-from memagent.memory.facade import Memory
 from memagent.memory.reporting import get_trial, newest_trials
 from memagent.memory.transfer import ExportReport, import_bank
-from memagent.service.access import Call, caller_of, may, may_for_user, service_of
+from memagent.service.access import Call, caller_of, may, may_for_user, once, service_of
 from memagent.service.data.keys import LOCAL_USER
 from memagent.service.routes.exchange import PageRequest, openapi_responses, page_of, record
 from memagent.service.routes.memories import Deleter, Reader, Writer
@@ -113,13 +111,11 @@ async def erase(
     return await _begin(call, JobKind.RESET if memory_only else JobKind.ERASE)
 
 
+@once()
 async def _begin(call: Call, kind: JobKind) -> Response:
-    async def work() -> Response:
-        key = call.journal_key if call.key else uuid.uuid4().hex
-        job = await call.service.jobs.accept(call.scope, kind, request_key=key)
-        return record(job, 202, {"Location": f"/v1/jobs/{job.id}"})
-
-    return await call.once(work)
+    key = call.journal_key if call.key else uuid.uuid4().hex
+    job = await call.service.jobs.accept(call.scope, kind, request_key=key)
+    return record(job, 202, {"Location": f"/v1/jobs/{job.id}"})
 
 
 @router.post(
@@ -161,19 +157,16 @@ trials_router = APIRouter(tags=["trials"])
 @trials_router.post(
     "/v1/trials", status_code=201, responses=openapi_responses(Recall, 201, "The trial, with hits")
 )
+@once()
 async def start_trial(body: NewTrial, call: Writer) -> Response:
     """Recall memories for a task and start a trial with what was shown.
 
     The key needs the scope memory:read too.
     """
     call.need("memory:read", "shows memories")
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            question = Question(text=body.task, k=body.k, recipe=body.recipe)
-            return record(await agent.recall(question), 201)
-
-    return await call.once(work)
+    with call.agent() as agent:
+        question = Question(text=body.task, k=body.k, recipe=body.recipe)
+        return record(await agent.recall(question), 201)
 
 
 @trials_router.get(
@@ -185,19 +178,15 @@ async def list_trials(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
     """List trials, newest first."""
+    with call.agent() as agent:
+        trials = newest_trials(await agent.bank.sync())
     items, further = page_of(
         call,
-        await trials_of(call),
+        trials,
         PageRequest("trials", cursor, limit),
         id_of=lambda trial: trial.id,
     )
     return record(TrialPage(items=tuple(items), next_cursor=further))
-
-
-async def trials_of(call: Call) -> list[Trial]:
-    """Return the trials of the call's memory, newest first."""
-    with call.agent() as agent:
-        return newest_trials(await agent.bank.sync())
 
 
 @trials_router.get(
@@ -213,25 +202,19 @@ async def read_trial(trial_id: Id, call: Reader) -> Response:
     "/v1/trials/{trial_id}/report",
     responses=openapi_responses(Learned, description="The trial and its lesson"),
 )
+@once()
 async def report_trial(trial_id: Id, body: TrialOutcome, call: Writer) -> Response:
     """Report what came of a trial; the same report again changes nothing."""
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            return record(await agent.report(trial_id, body.reward, **body.arguments()))
-
-    return await call.once(work)
+    with call.agent() as agent:
+        return record(await agent.report(trial_id, body.reward, **body.arguments()))
 
 
 @trials_router.post("/v1/tidy", responses=openapi_responses(Tidied, description="What was changed"))
+@once()
 async def tidy(body: TidyRequest, call: Deleter) -> Response:
     """Let the design's keeper prune, merge or rewrite memories; undo takes it back."""
-
-    async def work() -> Response:
-        with call.agent() as agent:
-            return record(Tidied(commit=await agent.tidy(body.budget)))
-
-    return await call.once(work)
+    with call.agent() as agent:
+        return record(Tidied(commit=await agent.tidy(body.budget)))
 
 
 care_router = APIRouter(tags=["care"])
@@ -248,47 +231,32 @@ async def quarantine(call: Reader) -> Response:
         return record(QuarantineList(items=tuple(await agent.memory.quarantine())))
 
 
-async def _once(call: Call, work: Callable[[Memory], Awaitable[Record]]) -> Response:
-    """Return the record that the work on the memory gives, or the response stored for it."""
-
-    async def answer() -> Response:
-        with call.agent() as agent:
-            return record(await work(agent.memory))
-
-    return await call.once(answer)
-
-
 @care_router.post(
     "/v1/quarantine/{change_id}/accept",
     responses=openapi_responses(Commit, description="The commit that carries it out"),
 )
+@once()
 async def accept(change_id: Id, call: Writer) -> Response:
     """Carry out a change that was kept aside.
 
     Where that takes a memory away, the key needs the scope memory:delete too.
     """
-
-    async def work(memory: Memory) -> Commit:
-        if "memory:delete" not in call.caller.scopes:
-            await _refuse_deletion(call, memory, change_id)
-        return await memory.accept(change_id)
-
-    return await _once(call, work)
-
-
-async def _refuse_deletion(call: Call, memory: Memory, change_id: str) -> None:
-    for waiting in await memory.quarantine():
-        if waiting.id == change_id and isinstance(waiting.op, Delete):
-            call.need("memory:delete", "takes a memory away")
+    with call.agent() as agent:
+        for waiting in await agent.memory.quarantine():
+            if waiting.id == change_id and isinstance(waiting.op, Delete):
+                call.need("memory:delete", "takes a memory away")
+        return record(await agent.memory.accept(change_id))
 
 
 @care_router.post(
     "/v1/quarantine/{change_id}/refuse",
     responses=openapi_responses(Commit, description="The commit that settles it"),
 )
+@once()
 async def refuse(change_id: Id, call: Writer) -> Response:
     """Settle a change that was kept aside without carrying it out."""
-    return await _once(call, lambda memory: memory.refuse(change_id))
+    with call.agent() as agent:
+        return record(await agent.memory.refuse(change_id))
 
 
 @care_router.post(
@@ -305,26 +273,22 @@ async def touched(body: SourceFilter, call: Reader) -> Response:
     "/v1/sources/exclude",
     responses=openapi_responses(TakenBack, description="The commit that deletes"),
 )
+@once()
 async def exclude(body: SourceFilter, call: Eraser) -> Response:
     """Delete every memory that rests on a source, in one commit that can be undone."""
-
-    async def work(memory: Memory) -> TakenBack:
-        return TakenBack(commit=await memory.exclude(body))
-
-    return await _once(call, work)
+    with call.agent() as agent:
+        return record(TakenBack(commit=await agent.memory.exclude(body)))
 
 
 @care_router.post(
     "/v1/sources/roll-back",
     responses=openapi_responses(TakenBack, description="The commit that sets back"),
 )
+@once()
 async def roll_back(body: SourceFilter, call: Eraser) -> Response:
     """Set every memory that rests on a source back to before the source touched it."""
-
-    async def work(memory: Memory) -> TakenBack:
-        return TakenBack(commit=await memory.roll_back(body))
-
-    return await _once(call, work)
+    with call.agent() as agent:
+        return record(TakenBack(commit=await agent.memory.roll_back(body)))
 
 
 @care_router.post(

@@ -5,6 +5,8 @@ A page module makes its router with `page_router()`, takes a `Reader` of `sessio
 goes wrong in a page, signing in included, becomes a page as well. Templates escape
 everything; they find links, icons and the small parts in `parts.html`. Nothing is inline,
 so the content policy allows this service's own files and no more.
+
+Signing in with an API key, signing out, and addresses without a page.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from functools import cache, partial
 from importlib.resources import files
-from typing import Any, Final
-from urllib.parse import quote, urlencode
+from typing import Annotated, Any, Final
+from urllib.parse import quote, unquote, urlencode
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -30,9 +32,19 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 import memagent
 from memagent.client.http import Problem, plain_problem, problem_of
 from memagent.core.errors import MemAgentError
-from memagent.pages.journal_words import op_text, refusal_words
+from memagent.pages.document import title_of
+from memagent.pages.journal_words import op_counts, op_text, refusal_words
+from memagent.service.access import service_of
 from memagent.service.gate import request_id_of, tell_failure
-from memagent.service.ui.session_auth import SignInNeeded, UserNeeded, Viewer, auth_of
+from memagent.service.ui.session_auth import (
+    SignInNeeded,
+    UserNeeded,
+    Viewer,
+    auth_of,
+    check_origin,
+    read_form,
+    require_viewer,
+)
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -84,14 +96,19 @@ router = page_router()
 
 
 def page(
-    request: Request, template: str, *, title: str, active: str, status: int = 200, **values: Any
+    request: Request, template: str, *, title: str, active: str, status: int = 0, **values: Any
 ) -> HTMLResponse:
     """Render `templates/<template>` inside the frame.
 
     `active` names the entry of `NAVIGATION` that the page belongs to. A template has
-    `viewer`, `link`, `memory_link` and what `values` gives it.
+    `viewer`, `link`, `memory_link`, the sentence of the viewer's `fault`, and what `values`
+    gives it. Without a `status` the page has that of the fault, or 200.
     """
     viewer: Viewer | None = getattr(request.state, "viewer", None)
+    problem, fault = None, ""
+    if viewer is not None and viewer.fault is not None:
+        problem = _problem(request, viewer.fault)
+        fault = problem.detail or problem.title
     auth = auth_of(request)
     sealed = request.cookies.get(auth.note_cookie)
     note = auth.unseal(sealed) if sealed else None
@@ -106,13 +123,13 @@ def page(
             csrf=viewer.csrf if viewer is not None else "",
             link=partial(link, viewer),
             memory_link=partial(memory_link, viewer),
-            first_memory_command=first_memory_command,
             note=json.loads(note) if note is not None else None,
             version=memagent.__version__,
+            fault=fault,
             **values,
         )
     )
-    response = HTMLResponse(html, status)
+    response = HTMLResponse(html, status or (problem.status if problem is not None else 200))
     if sealed:
         auth.set_cookie(request, response, auth.note_cookie, "", seconds=0)
     return response
@@ -164,19 +181,6 @@ def memory_link(viewer: Viewer | None, memory_id: str, **query: Any) -> str:
     return link(viewer, "/ui/memories/" + quote(memory_id, safe=""), **query)
 
 
-def first_memory_command(viewer: Viewer) -> str:
-    """Return the shell command that adds a memory to the one shown."""
-    path = link(viewer, "/v1/memories")
-    lines = [
-        f"curl -X POST {shlex.quote(str(viewer.request.base_url).rstrip('/') + path)}",
-        "-H 'Content-Type: application/json'",
-        """-d '{"text": "Ana moved to Lisbon in March 2024"}'""",
-    ]
-    if not viewer.local:
-        lines.insert(1, '-H "Authorization: Bearer $MEMAGENT_API_KEY"')
-    return " \\\n  ".join(lines)
-
-
 def steps(start: int, count: int, total: int) -> tuple[int | None, int | None]:
     """Return the starts of the page before and after, of a list of `count` a page."""
     before = max(0, start - count) if start else None
@@ -194,14 +198,6 @@ def constants(columns: Mapping[str, Iterable[object]]) -> dict[str, str]:
         for name, column in values.items()
         if len(column) > 1 and len(set(column)) == 1
     }
-
-
-def failure(request: Request, exc: MemAgentError) -> tuple[int, str]:
-    """Return (HTTP status, one sentence) of an error, to show beside what was entered."""
-    problem = problem_of(exc)
-    if problem.status >= 500:
-        tell_failure(exc, request_id=request_id_of(request))
-    return problem.status, problem.detail or problem.title
 
 
 @router.get("/ui/graph/files/{name}")
@@ -238,7 +234,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (when, day, number, size, refusal_words, op_text)
+    filters = (when, day, number, refusal_words, op_counts, op_text, title_of, shlex.quote)
     environment.filters.update({each.__name__: each for each in filters})  # pyright: ignore[reportUnknownMemberType]
     return environment
 
@@ -258,16 +254,6 @@ def number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
-def size(count: int) -> str:
-    """Format a count of bytes."""
-    amount = float(count)
-    for unit in ("bytes", "KiB", "MiB"):
-        if amount < 1024:
-            return f"{amount:,.0f} {unit}" if unit == "bytes" else f"{amount:,.1f} {unit}"
-        amount /= 1024
-    return f"{amount:,.1f} GiB"
-
-
 def _refused(request: Request, exc: Exception) -> Response:
     """Return the page, or the way to another one, for what went wrong."""
     if isinstance(exc, SignInNeeded):
@@ -276,9 +262,7 @@ def _refused(request: Request, exc: Exception) -> Response:
         return RedirectResponse(link(None, "/ui/sign-in", next=onward), 303)
     if isinstance(exc, UserNeeded):
         return RedirectResponse("/ui/users", 303)
-    problem = _problem(exc, request_id_of(request))
-    if problem.status >= 500:
-        tell_failure(exc, request_id=problem.request_id)
+    problem = _problem(request, exc)
     if problem.status == 404:  # what is another's and what is not there look the same
         words = "It is not there, or it is somebody else's."
         problem = problem.model_copy(update={"detail": words})
@@ -292,16 +276,74 @@ def _refused(request: Request, exc: Exception) -> Response:
     )
 
 
-def _problem(exc: Exception, request_id: str) -> Problem:
+def _problem(request: Request, exc: Exception) -> Problem:
+    """Return what went wrong as a problem, and log what is no fault of the caller."""
+    about = partial(plain_problem, request_id=request_id_of(request))
     if isinstance(exc, MemAgentError):
-        return problem_of(exc, request_id=request_id)
-    if isinstance(exc, RequestValidationError):
+        problem = problem_of(exc, request_id=request_id_of(request))
+    elif isinstance(exc, RequestValidationError):
         names = sorted({str(fault["loc"][-1]) for fault in exc.errors()})
-        words = f"this cannot be read: {', '.join(names)}"
-        return plain_problem("invalid_request", words, request_id=request_id)
-    if isinstance(exc, HTTPException):
+        problem = about("invalid_request", f"this cannot be read: {', '.join(names)}")
+    elif isinstance(exc, HTTPException):
         code = "no_such_path" if exc.status_code == 404 else "malformed"
-        words = str(exc.detail)
-        return plain_problem(code, words, request_id=request_id, status=exc.status_code)
-    words = "something went wrong in the service"
-    return plain_problem("internal_error", words, request_id=request_id)
+        problem = about(code, str(exc.detail), status=exc.status_code)
+    else:
+        problem = about("internal_error", "something went wrong in the service")
+    if problem.status >= 500:
+        tell_failure(exc, request_id=problem.request_id)
+    return problem
+
+
+sign_in_router = page_router()
+_SIGNED_IN = [Depends(require_viewer(about_memory=False))]
+
+
+@sign_in_router.api_route("/ui/sign-in", methods=["GET", "POST"])
+async def sign_in(request: Request, next: Annotated[str, Query(max_length=4_000)] = "") -> Response:
+    """Show the form that takes a key, and begin a session when the posted key is known."""
+    refused = False
+    if request.method == "POST":
+        form = await read_form(request)
+        check_origin(request)
+        next = form["next"]
+        caller = service_of(request).keys.caller(form["key"].strip())
+        if caller is not None:
+            response = RedirectResponse(_own_page(next), 303)
+            auth_of(request).sign_in(request, response, caller)
+            return response
+        refused = True
+    elif not service_of(request).keys.ever:
+        return RedirectResponse("/ui", 303)
+    return page(
+        request,
+        "sign_in.html",
+        title="Sign in",
+        active="",
+        status=401 if refused else 200,
+        refused=refused,
+        next=_own_page(next),
+    )
+
+
+@sign_in_router.post("/ui/sign-out", dependencies=_SIGNED_IN)
+async def sign_out(request: Request) -> Response:
+    """End the session."""
+    response = RedirectResponse("/ui/sign-in", 303)
+    auth_of(request).sign_out(request, response)
+    leave_note(request, response, "You are signed out.", kind="plain")
+    return response
+
+
+@sign_in_router.get("/ui/{rest:path}", dependencies=_SIGNED_IN)
+async def no_page(rest: str) -> Response:
+    """Refuse an address where there is no page."""
+    if not rest:
+        return RedirectResponse("/ui", 303)
+    raise HTTPException(404, "there is no such page")
+
+
+def _own_page(path: str) -> str:
+    """Return a path to go on to: one of these pages, or the first of them."""
+    inside = path == "/ui" or path.startswith(("/ui/", "/ui?"))
+    steps = {".", ".."} & set(unquote(path.partition("?")[0]).split("/"))
+    return path if inside and not steps and path.isprintable() and "\\" not in path else "/ui"

@@ -24,8 +24,7 @@ from memagent.core.records import Event, EventEdge, NodeKind, Relation
 from memagent.events.merge import story_key
 from memagent.events.visibility import OutOfSight
 from memagent.memory.graph_export import graph_document
-from memagent.pages.document import title_of
-from memagent.pages.graph_page import SCRIPTS, page_data, safe_json
+from memagent.pages.graph_page import SCRIPTS, moment_of, page_data, safe_json
 from memagent.service.routes.snapshots import neighbourhood
 from memagent.service.ui.frame import constants, page, page_router, steps
 from memagent.service.ui.session_auth import Reader, Viewer
@@ -36,10 +35,11 @@ router = page_router()
 _PAGE: Final = 60
 _MOST_TURNS: Final = 20
 _KINDS: Final = {
-    NodeKind.EVENT: ("event", "Events"),
-    NodeKind.ITEM: ("item", "Memories"),
-    NodeKind.ENTITY: ("entity", "People and things"),
+    NodeKind.EVENT: ("event", "Events", "Event"),
+    NodeKind.ITEM: ("item", "Memories", "Memory"),
+    NodeKind.ENTITY: ("entity", "People and things", "Person or thing"),
 }
+"""(name in addresses, words for several, words for one) of what is shown as a node."""
 FIRST_DRAWN: Final = 30
 """Nodes that the drawing begins with."""
 _DRAWN: Final = (FIRST_DRAWN, 100, 300)
@@ -47,6 +47,7 @@ Most = Annotated[int, Query(ge=0, le=100_000)]
 NodeId = Annotated[str, Query(max_length=300)]
 Kind = Literal["", "event", "item", "entity"]
 Start = Annotated[int, Query(ge=0, le=10_000_000)]
+# The words for an edge, from its source and from its target.
 _RELATIONS: Final = {
     Relation.CAUSES: ("causes", "caused by"),
     Relation.MOTIVATES: ("motivates", "motivated by"),
@@ -64,12 +65,6 @@ _RELATIONS: Final = {
     Relation.MENTIONS: ("mentions", "mentioned by"),
     Relation.RELATED: ("related to", "related to"),
 }
-"""The words for an edge, from its source and from its target."""
-_TITLES: Final = {
-    NodeKind.EVENT: "Event",
-    NodeKind.ITEM: "Memory",
-    NodeKind.ENTITY: "Person or thing",
-}
 
 
 @router.get("/ui/graph")
@@ -78,7 +73,7 @@ async def graph(viewer: Reader, most: Most = FIRST_DRAWN, around: NodeId = "") -
     with viewer.agent() as agent:
         figures = await agent.memory.graph_stats()
         node = agent.bank.state.graph.node(around) if around else None
-        title = title_of(_text(agent.bank.state, node)) if node is not None else around
+        around_text = _text(agent.bank.state, node) if node is not None else around
     total = sum(figures.nodes.values())
     return _page(
         viewer,
@@ -87,7 +82,7 @@ async def graph(viewer: Reader, most: Most = FIRST_DRAWN, around: NodeId = "") -
         scripts=SCRIPTS,
         most=most,
         around=around,
-        around_title=title,
+        around_text=around_text,
         total=total,
         choices=[count for count in _DRAWN if count < total] + [0],
     )
@@ -117,11 +112,9 @@ async def listing(
     return _page(
         viewer,
         "list",
-        rows=[
-            (node, *_titled(state, node), degree) for node, degree in hits[start : start + _PAGE]
-        ],
-        counts={name: counts[of] for of, (name, _) in _KINDS.items()},
-        kinds=[names for of, names in _KINDS.items() if counts[of]],
+        rows=[(node, _text(state, node), degree) for node, degree in hits[start : start + _PAGE]],
+        counts={name: counts[of] for of, (name, *_) in _KINDS.items()},
+        kinds=[names[:2] for of, names in _KINDS.items() if counts[of]],
         kind=kind,
         q=q,
         same=constants(
@@ -149,11 +142,13 @@ async def timeline(viewer: Reader, kind: Kind = "", start: Start = 0) -> HTMLRes
         viewer,
         "timeline",
         months=[
-            (month, [(moment, node, *_titled(state, node)) for moment, node in pairs])
+            (month, [(moment, node, _text(state, node)) for moment, node in pairs])
             for month, pairs in months
         ],
         kind=chosen.value,
-        kinds=[names for of, names in _KINDS.items() if of in kinds and of is not NodeKind.ENTITY],
+        kinds=[
+            names[:2] for of, names in _KINDS.items() if of in kinds and of is not NodeKind.ENTITY
+        ],
         undated=len(same) - len(dated),
         steps=steps(start, _PAGE, len(dated)),
     )
@@ -174,7 +169,7 @@ async def node(
     node, edges = view
     near = sorted(
         (
-            (_relation(edge, outgoing), edge, other, title_of(_text(state, other)))
+            (_relation(edge, outgoing), edge, other, _text(state, other))
             for edge, outgoing, other in edges
         ),
         key=lambda row: (row[0], row[2].kind is not NodeKind.EVENT, story_key(row[2])),
@@ -183,9 +178,8 @@ async def node(
     return _page(
         viewer,
         "node",
-        title=_TITLES.get(node.kind, "Topic"),
+        title=_KINDS[node.kind][2] if node.kind in _KINDS else "Topic",
         node=node,
-        headline=title_of(_text(state, node)),
         text=_text(state, node),
         item=state.items.get(id),
         groups=[(words, list(rows)) for words, rows in groups],
@@ -193,12 +187,6 @@ async def node(
         quoted=quoted.values(),
         unquoted=max(0, len(turn_ids) - _MOST_TURNS),
     )
-
-
-def moment_of(node: Event) -> datetime | None:
-    """Return the time at which a node happened, or else was told."""
-    span = node.valid
-    return (span.start or span.end if span is not None else None) or node.said_at
 
 
 # -- reading ---------------------------------------------------------------------------
@@ -246,12 +234,6 @@ def _text(state: BankState, node: Event) -> str:
     """Return an item's whole text, of other nodes the summary."""
     item = state.items.get(node.id) if node.kind is NodeKind.ITEM else None
     return item.text if item is not None else node.summary or node.id
-
-
-def _titled(state: BankState, node: Event) -> tuple[str, str]:
-    """Return a node's title, and its text."""
-    text = _text(state, node)
-    return title_of(text), text
 
 
 def _words(state: BankState, node: Event) -> str:

@@ -19,12 +19,12 @@ from fastapi import Depends, Query
 from starlette.responses import HTMLResponse, Response
 
 from memagent.async_agent import AsyncAgent
+from memagent.client.http import problem_of
 from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.long_work import aside
 from memagent.core.ops import Update
 from memagent.core.records import Granularity, MemoryItem, Session, TimeSpan, Turn, content_id
-from memagent.core.reports import Quarantined
 from memagent.core.snapshot import Commit, HistoryEntry
 from memagent.pages.document import Piece, word_diff
 from memagent.service.routes import users as care
@@ -39,7 +39,6 @@ from memagent.service.routes.exchange import (
 from memagent.service.ui.frame import (
     constants,
     day,
-    failure,
     go,
     memory_link,
     page,
@@ -52,54 +51,70 @@ from memagent.service.ui.turns import quotations, score_share
 from memagent.state.listing import Listing
 
 memory_router = page_router()
-_FIELDS = ("Status", "Time", "Kind", "About", "Tags", "Trust", "Said", "Expires")
 _UNCHANGED = "Nothing was changed."
 _OPS = {"ADD": "Added", "UPDATE": "Changed", "DELETE": "Deleted", "NOOP": "Looked at"}
 
 
 MemoryId = Annotated[str, Query(max_length=1_000)]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One entry of the history, ready to show."""
-
-    entry: HistoryEntry
-    words: str
-    pieces: list[Piece]
-    """The text against the version before; [] when it stayed."""
-    fields: list[tuple[str, str, str]]
-    """(field, before, after) of the other changes."""
+Change = tuple[HistoryEntry, str, list[Piece], list[tuple[str, str, str]]]
+"""An entry of the history with its words, the pieces of its text against the version before
+([] when it stayed), and (field, before, after) of the other changes."""
 
 
 # an id of dots alone cannot stand in a path
 @memory_router.get("/ui/memory")
 async def memory_by_query(viewer: Reader, id: MemoryId) -> Response:
     """Show the memory that the query names."""
-    return await _show(viewer, id)
+    return await memory(id, viewer)
 
 
 @memory_router.post("/ui/memory")
 async def change_by_query(viewer: Reader, id: MemoryId) -> Response:
     """Change the memory that the query names, as `change_memory` does."""
-    return await _change(viewer, id)
+    return await change_memory(id, viewer)
 
 
 @memory_router.get("/ui/memories/{memory_id:path}")
 async def memory(memory_id: str, viewer: Reader) -> Response:
-    """Show a memory."""
-    return await _show(viewer, memory_id)
+    """Show a memory; a form that was not carried out stands there as it was filled in."""
+    with viewer.agent() as agent:
+        history = await agent.memory.history(memory_id)
+        state = await agent.bank.sync()
+        item = state.items.get(memory_id)
+        items = (entry.item for entry in reversed(history) if entry.item is not None)
+        latest = item or next(items, None)
+        if latest is None:
+            raise MemoryNotFound(f"no memory {memory_id!r}")
+        sources = quotations(agent, latest.source_turn_ids)
+        expired = latest.expired(agent.bank.now())
+        others = await _others(agent, history[-1])
+    edited = viewer.form if viewer.form["do"] == "edit" else None
+    conflict = viewer.fault is not None and problem_of(viewer.fault).status in (409, 412)
+    return page(
+        viewer.request,
+        "memory.html",
+        title="Memory",
+        active="memories",
+        id=memory_id,
+        item=item,
+        latest=latest,
+        etag=etag_of(item) if item is not None else "",
+        expired=expired,
+        sources=_by_session(sources.values()),
+        lost=len(latest.source_turn_ids) - len(sources),
+        changes=_changes(history)[::-1],
+        others=others,
+        stats=state.stats.get(memory_id),
+        form=edited,
+        conflict=word_diff(latest.text, edited["text"]) if edited and conflict else [],
+    )
 
 
 @memory_router.post("/ui/memories/{memory_id:path}")
 async def change_memory(memory_id: str, viewer: Reader) -> Response:
     """Do what the field `do` names: `edit`, `delete`, `restore` or `undo`."""
-    return await _change(viewer, memory_id)
-
-
-async def _change(viewer: Viewer, memory_id: str) -> Response:
     form = viewer.form
-    viewer.need("memory:delete" if form["do"] == "delete" else "memory:write")
+    viewer.require("memory:delete" if form["do"] == "delete" else "memory:write")
     try:
         with viewer.agent() as agent:
             await agent.memory.history(memory_id)  # of the viewer's own, or it is not there
@@ -122,8 +137,8 @@ async def _change(viewer: Viewer, memory_id: str) -> Response:
     except MemoryNotFound:
         raise
     except MemAgentError as exc:
-        status, fault = failure(viewer.request, exc)
-        return await _show(viewer, memory_id, status=status, fault=fault, form=form)
+        viewer.fault = exc
+        return await memory(memory_id, viewer)
     kind = "plain" if note == _UNCHANGED else "good"
     return go(viewer, memory_link(None, memory_id), note=note, kind=kind)
 
@@ -159,44 +174,6 @@ def _moment(text: str) -> datetime | None:
         raise InputError(f"{text[:40]!r} is no date; write it like 2024-05-08") from exc
 
 
-async def _show(
-    viewer: Viewer, memory_id: str, *, status: int = 200, fault: str = "", form: Form | None = None
-) -> Response:
-    with viewer.agent() as agent:
-        history = await agent.memory.history(memory_id)
-        state = await agent.bank.sync()
-        item = state.items.get(memory_id)
-        items = (entry.item for entry in reversed(history) if entry.item is not None)
-        latest = item or next(items, None)
-        if latest is None:
-            raise MemoryNotFound(f"no memory {memory_id!r}")
-        sources = quotations(agent, latest.source_turn_ids)
-        expired = latest.expired(agent.bank.now())
-        others = await _others(agent, history[-1])
-    edited = form if form is not None and form["do"] == "edit" else None
-    conflict = edited is not None and status in (409, 412)
-    return page(
-        viewer.request,
-        "memory.html",
-        title="Memory",
-        active="memories",
-        status=status,
-        id=memory_id,
-        item=item,
-        latest=latest,
-        etag=etag_of(item) if item is not None else "",
-        expired=expired,
-        sources=_by_session(sources.values()),
-        lost=len(latest.source_turn_ids) - len(sources),
-        changes=_changes(history)[::-1],
-        others=others,
-        stats=state.stats.get(memory_id),
-        fault=fault,
-        form=edited,
-        conflict=word_diff(latest.text, edited["text"]) if edited and conflict else [],
-    )
-
-
 async def _others(agent: AsyncAgent, last: HistoryEntry) -> int:
     """Count the other memories of this one's last change, which undoing takes back too."""
     async for row in agent.bank.rows(after=last.seq - 1):
@@ -219,7 +196,7 @@ def _changes(history: Sequence[HistoryEntry]) -> list[Change]:
         after, old = entry.item, before.text if before is not None else ""
         pieces = word_diff(old, after.text) if after is not None and after.text != old else []
         fields = _fields(before, after) if before is not None and after is not None else []
-        changes.append(Change(entry, _words(entry, before), pieces, fields))
+        changes.append((entry, _words(entry, before), pieces, fields))
         before = after
     return changes
 
@@ -236,32 +213,32 @@ def _words(entry: HistoryEntry, before: MemoryItem | None) -> str:
 
 
 def _fields(before: MemoryItem, after: MemoryItem) -> list[tuple[str, str, str]]:
-    pairs = zip(_FIELDS, _values(before), _values(after), strict=True)
-    return [(name, old or "none", new or "none") for name, old, new in pairs if old != new]
+    old, new = _values(before), _values(after)
+    changed = (name for name in new if old[name] != new[name])
+    return [(name, old[name] or "none", new[name] or "none") for name in changed]
 
 
-def _values(item: MemoryItem) -> tuple[str, ...]:
-    """Return the item's `_FIELDS` as text."""
+def _values(item: MemoryItem) -> dict[str, str]:
+    """Return what a person may see of an item beside its text."""
     valid = item.valid
-    span = f"{when(valid.start) or 'open'} to {when(valid.end) or 'open'}" if valid else ""
-    return (
-        item.status.value,
-        span,
-        item.kind,
-        item.subject or "",
-        ", ".join(item.tags),
-        item.trust.value,
-        when(item.said_at),
-        when(item.expires_at),
-    )
+    return {
+        "Status": item.status.value,
+        "Time": f"{when(valid.start) or 'open'} to {when(valid.end) or 'open'}" if valid else "",
+        "Kind": item.kind,
+        "About": item.subject or "",
+        "Tags": ", ".join(item.tags),
+        "Trust": item.trust.value,
+        "Said": when(item.said_at),
+        "Expires": when(item.expires_at),
+    }
 
 
 listing_router = page_router()
 _PAGE: Final = 50
 _K: Final = 30
 _MOST_CHOICES: Final = 200
+# Filters offer the words of so many memories, the last changed ones.
 _LATEST: Final = 1_000
-"""Filters offer the words of so many memories, the last changed ones."""
 _NOT_KEPT: Final = ("cursor", "add")
 _Word = Annotated[str, Query(max_length=256)]
 
@@ -314,36 +291,6 @@ class ListQuery:
 @listing_router.get("/ui/memories")
 async def list_memories(viewer: Reader, query: Annotated[ListQuery, Depends()]) -> Response:
     """Show the list, or with `q` the hits of a search."""
-    return await _list(viewer, query)
-
-
-@listing_router.post("/ui/memories")
-async def add_memory(viewer: Reader) -> Response:
-    """Remember a text as it is."""
-    viewer.need("memory:write")
-    form = viewer.form
-    try:
-        with viewer.agent() as agent:
-            item = await agent.memory.add(
-                form["text"],
-                subject=form["subject"].strip() or None,
-                speaker=form["speaker"].strip() or None,
-                tags=[tag for part in form["tags"].split(",") if (tag := part.strip())],
-            )
-    except MemAgentError as exc:
-        status, fault = failure(viewer.request, exc)
-        return await _list(viewer, ListQuery(add=True), status=status, fault=fault, form=form)
-    return go(viewer, memory_link(None, item.id), note="Remembered.")
-
-
-async def _list(
-    viewer: Viewer,
-    query: ListQuery,
-    *,
-    status: int = 200,
-    fault: str = "",
-    form: Form | None = None,
-) -> Response:
     hits: list[Hit] = []
     items: list[MemoryItem] = []
     further: str | None = None
@@ -361,13 +308,13 @@ async def _list(
                 where=query.where,
                 include_deleted=query.deleted,
                 order=query.order or "changed",
-                after=after_of(viewer.call, request),
+                after=after_of(viewer, request),
             )
             try:
                 listed = await aside(listing.of, state, memory.bank.now())
             except MemoryNotFound as exc:
                 raise gone() from exc
-            items, further = page_from(viewer.call, listed, request, id_of=lambda item: item.id)
+            items, further = page_from(viewer, listed, request, id_of=lambda item: item.id)
         changed = Listing(order="changed", include_deleted=True)
         latest = islice(await aside(changed.of, state, agent.clock()), _LATEST)
     best = max((hit.score for hit in hits), default=0.0)
@@ -376,7 +323,6 @@ async def _list(
         "memories.html",
         title="Memories",
         active="memories",
-        status=status,
         query=query,
         hits=[(hit, score_share(hit.score, best)) for hit in hits],
         items=items,
@@ -385,9 +331,27 @@ async def _list(
         total=len(state.items),
         expired=expired,
         choices=_choices(list(latest)),
-        fault=fault,
-        form=form if form is not None else Form(),
+        form=viewer.form,
     )
+
+
+@listing_router.post("/ui/memories")
+async def add_memory(viewer: Reader) -> Response:
+    """Remember a text as it is."""
+    viewer.require("memory:write")
+    form = viewer.form
+    try:
+        with viewer.agent() as agent:
+            item = await agent.memory.add(
+                form["text"],
+                subject=form["subject"].strip() or None,
+                speaker=form["speaker"].strip() or None,
+                tags=[tag for part in form["tags"].split(",") if (tag := part.strip())],
+            )
+    except MemAgentError as exc:
+        viewer.fault = exc
+        return await list_memories(viewer, ListQuery(add=True))
+    return go(viewer, memory_link(None, item.id), note="Remembered.")
 
 
 def _constants(items: Sequence[MemoryItem]) -> dict[str, str]:
@@ -440,33 +404,7 @@ _REVIEW_PAGE: Final = 20
 async def review(
     viewer: Reader, start: Annotated[int, Query(ge=0, le=10_000_000)] = 0
 ) -> HTMLResponse:
-    """Show the changes that wait, oldest first."""
-    return await _review_list(viewer, start=start)
-
-
-@review_router.post("/ui/review")
-async def settle(viewer: Writer) -> Response:
-    """Do what the field `do` names with one change: `accept` or `refuse`."""
-    change_id = viewer.form["id"]
-    try:
-        match viewer.form["do"]:
-            case "accept":
-                await care.accept(change_id, viewer.call)
-                note = "Accepted and carried out. It can be undone in the memory's history."
-            case "refuse":
-                await care.refuse(change_id, viewer.call)
-                note = "Refused. The memory stays as it is."
-            case _:
-                raise InputError("the form names nothing to do")
-    except MemAgentError as exc:
-        status, fault = failure(viewer.request, exc)
-        return await _review_list(viewer, status=status, fault=fault)
-    return go(viewer, "/ui/review", note=note)
-
-
-async def _review_list(
-    viewer: Viewer, *, start: int = 0, status: int = 200, fault: str = ""
-) -> HTMLResponse:
+    """Show the changes that wait, oldest first, an update against the memory as it is now."""
     with viewer.agent() as agent:
         waiting = await agent.memory.quarantine()
         shown = waiting[start : start + _REVIEW_PAGE]
@@ -477,17 +415,33 @@ async def _review_list(
         "review.html",
         title="Review",
         active="review",
-        status=status,
-        waiting=[(change, _pieces(change)) for change in shown],
+        waiting=[
+            (change, word_diff(change.item.text, change.op.text))
+            if isinstance(change.op, Update) and change.item is not None
+            else (change, [])
+            for change in shown
+        ],
         quoted=quoted,
         steps=steps(start, _REVIEW_PAGE, len(waiting)),
         total=len(waiting),
-        fault=fault,
     )
 
 
-def _pieces(change: Quarantined) -> list[Piece]:
-    """Return the new text against the memory as it is now; [] unless it is an update."""
-    if not isinstance(change.op, Update) or change.item is None:
-        return []
-    return word_diff(change.item.text, change.op.text)
+@review_router.post("/ui/review")
+async def settle(viewer: Writer) -> Response:
+    """Do what the field `do` names with one change: `accept` or `refuse`."""
+    change_id = viewer.form["id"]
+    try:
+        match viewer.form["do"]:
+            case "accept":
+                await care.accept(change_id, viewer)
+                note = "Accepted and carried out. It can be undone in the memory's history."
+            case "refuse":
+                await care.refuse(change_id, viewer)
+                note = "Refused. The memory stays as it is."
+            case _:
+                raise InputError("the form names nothing to do")
+    except MemAgentError as exc:
+        viewer.fault = exc
+        return await review(viewer)
+    return go(viewer, "/ui/review", note=note)

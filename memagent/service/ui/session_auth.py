@@ -18,8 +18,6 @@ import hmac
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Annotated, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -28,9 +26,8 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from memagent.async_agent import AsyncAgent
 from memagent.client.http import ServiceError
-from memagent.core.errors import InputError, MemoryNotFound, fault_in
+from memagent.core.errors import InputError, MemAgentError, MemoryNotFound, fault_in
 from memagent.core.records import Scope, clean_text
 from memagent.service.access import AgentId, Call, RunId, UserId, caller_of, metered, service_of
 from memagent.service.data.keys import LOCAL, LOCAL_USER, Caller
@@ -44,15 +41,9 @@ _LOCAL_SESSION: Final = "local"
 class SignInNeeded(ServiceError):
     """The request belongs to no session, or to one that is over."""
 
-    def __init__(self) -> None:
-        super().__init__("sign in with an API key", status=401, code="unauthorized")
-
 
 class UserNeeded(ServiceError):
     """The caller may act for any user, and none is named."""
-
-    def __init__(self) -> None:
-        super().__init__("choose a user first", code="invalid_request")
 
 
 class Form(dict[str, str]):
@@ -62,56 +53,39 @@ class Form(dict[str, str]):
         return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Viewer:
-    """An allowed request for a page: the caller, the memory shown, the form's token."""
+class Viewer(Call):
+    """An allowed request for a page.
 
-    call: Call
-    csrf: str
-    form: Form
-    chosen: bool
-    """Whether the request or the key names the user."""
+    `form` is what was posted, empty for a page that is only looked at, and `csrf` the
+    token of the forms. The user is `chosen` when the request or the key names one;
+    `local` is the keyless local user, and who is `free` may act for any user. A `fault` is
+    why the form was not carried out: the page that is shown then says it and has its status.
+    """
 
-    @property
-    def request(self) -> Request:
-        """The request."""
-        return self.call.request
+    __slots__ = ("chosen", "csrf", "fault", "form", "free", "local")
 
-    @property
-    def scope(self) -> Scope:
-        """The memory shown."""
-        return self.call.scope
-
-    @property
-    def service(self) -> Service:
-        """The service."""
-        return self.call.service
-
-    @property
-    def local(self) -> bool:
-        """Whether this is the keyless local user."""
-        return self.call.caller is LOCAL
-
-    @property
-    def free(self) -> bool:
-        """Whether the caller may act for any user."""
-        return self.call.caller.user_id is None
+    def __init__(
+        self, request: Request, caller: Caller, scope: Scope, *, csrf: str, form: Form, chosen: bool
+    ) -> None:
+        super().__init__(request, service_of(request), caller, scope, None)
+        self.csrf = csrf
+        self.form = form
+        self.fault: MemAgentError | None = None
+        self.chosen = chosen
+        self.local = caller is LOCAL
+        self.free = caller.user_id is None
 
     def may(self, *needed: str) -> bool:
         """Return whether the caller has all of these scopes."""
-        return self.call.caller.scopes.issuperset(needed)
+        return self.caller.scopes.issuperset(needed)
 
-    def need(self, *needed: str) -> None:
+    def require(self, *needed: str) -> None:
         """Raise `ServiceError` (`forbidden`) unless the caller has all of these scopes."""
-        lacking = sorted(set(needed) - self.call.caller.scopes)
+        lacking = sorted(set(needed) - self.caller.scopes)
         if lacking:
             raise ServiceError(
                 f"the API key lacks the scope {', '.join(lacking)}", code="forbidden"
             )
-
-    def agent(self) -> AbstractContextManager[AsyncAgent]:
-        """Open the agent on the memory shown."""
-        return self.call.agent()
 
 
 def require_viewer(*needed: str, about_memory: bool = True) -> Callable[..., Awaitable[Viewer]]:
@@ -143,12 +117,12 @@ def require_viewer(*needed: str, about_memory: bool = True) -> Callable[..., Awa
             scope = Scope(user_id=owner or LOCAL_USER, agent_id=agent_id, run_id=run_id)
         except ValidationError as exc:
             raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
-        call = Call(request, service_of(request), caller, scope, None)
         chosen = owner is not None or caller is LOCAL
-        viewer = request.state.viewer = Viewer(call=call, csrf=csrf, form=form, chosen=chosen)
-        viewer.need(*needed)
+        viewer = Viewer(request, caller, scope, csrf=csrf, form=form, chosen=chosen)
+        request.state.viewer = viewer
+        viewer.require(*needed)
         if about_memory and not chosen:
-            raise UserNeeded()
+            raise UserNeeded("choose a user first", code="invalid_request")
         return viewer
 
     return authenticated
@@ -183,7 +157,7 @@ class SessionAuth:
         session = self._session(request)
         caller = self._service.keys.holder(session.split(".")[0]) if session else None
         if caller is None:
-            raise SignInNeeded()
+            raise SignInNeeded("sign in with an API key", status=401, code="unauthorized")
         return metered(self._service, caller), session
 
     def token(self, session: str) -> str:

@@ -16,7 +16,7 @@ from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.snapshot import SnapshotDiff
 from memagent.pages.document import word_diff
 from memagent.service.routes import snapshots as routes
-from memagent.service.ui.frame import failure, go, page, page_router
+from memagent.service.ui.frame import go, page, page_router
 from memagent.service.ui.session_auth import Reader, Viewer, Writer
 from memagent.state.fold import BankState
 
@@ -32,7 +32,18 @@ Deed = Literal["", "restore", "fork"]
 @router.get("/ui/snapshots")
 async def snapshots(viewer: Reader) -> HTMLResponse:
     """Show the snapshots, newest first."""
-    return await _list(viewer)
+    infos = await _infos(viewer)
+    with viewer.agent() as agent:
+        state = await agent.bank.sync()
+    return page(
+        viewer.request,
+        "snapshots/list.html",
+        title="Snapshots",
+        active="snapshots",
+        infos=infos[::-1],
+        digest=state.digest(),
+        name=viewer.form["name"].strip(),
+    )
 
 
 @router.post("/ui/snapshots")
@@ -40,9 +51,9 @@ async def take(viewer: Writer) -> Response:
     """Remember this point of the memory."""
     name = viewer.form["name"].strip()
     if len(name) > _NAME_CHARS:
-        fault = f"a name has at most {_NAME_CHARS} characters"
-        return await _list(viewer, fault=fault, name=name)
-    response = await routes.take_snapshot(NewSnapshot(name=name), viewer.call)
+        viewer.fault = InputError(f"a name has at most {_NAME_CHARS} characters")
+        return await snapshots(viewer)
+    response = await routes.take_snapshot(NewSnapshot(name=name), viewer)
     info = SnapshotInfo.model_validate_json(bytes(response.body))
     return go(viewer, "/ui/snapshots", note=f"Taken: {_title(info)}, {info.items:,} memories.")
 
@@ -50,38 +61,44 @@ async def take(viewer: Writer) -> Response:
 @router.get("/ui/snapshots/one")
 async def snapshot(viewer: Reader, id: Id, deed: Deed = "") -> HTMLResponse:
     """Show one snapshot; with `deed` ask whether to do it."""
-    return await _one(viewer, id, deed=deed)
+    info = await routes.find_snapshot(viewer, id)
+    with viewer.agent() as agent:
+        state = await agent.bank.sync()
+    return page(
+        viewer.request,
+        "snapshots/one.html",
+        title="Snapshot",
+        active="snapshots",
+        info=info,
+        deed=deed if viewer.may("memory:write") else "",
+        same=state.digest() == info.digest,
+        later=state.seq - info.seq,
+        items=sum(1 for _ in state.active()),
+    )
 
 
-@router.post("/ui/snapshots/restore")
-async def restore(viewer: Writer) -> Response:
-    """Put the memory back to a snapshot, when the word `restore` was typed to confirm."""
+@router.post("/ui/snapshots/{deed}")
+async def act(viewer: Writer, deed: Literal["restore", "fork"]) -> Response:
+    """Make a new memory that starts from a snapshot, or put the memory back to it.
+
+    Restoring needs the word `restore`, typed to confirm.
+    """
     snapshot_id = viewer.form["id"]
-    info = await routes.find_snapshot(viewer.call, snapshot_id)
-    if viewer.form["confirm"] != "restore":
-        fault = "type the word restore to confirm"
-        return await _one(viewer, snapshot_id, deed="restore", fault=fault)
+    info = await routes.find_snapshot(viewer, snapshot_id)
     try:
-        await routes.restore_snapshot(snapshot_id, viewer.call)
+        if deed == "fork":
+            response = await routes.fork_snapshot(snapshot_id, viewer)
+            run_id = Fork.model_validate_json(bytes(response.body)).run_id
+            note = f"This is the fork; its run_id is {run_id}."
+            return go(viewer, "/ui", run_id=run_id, note=note)
+        if viewer.form["confirm"] != "restore":
+            raise InputError("type the word restore to confirm")
+        await routes.restore_snapshot(snapshot_id, viewer)
     except MemAgentError as exc:
-        status, fault = failure(viewer.request, exc)
-        return await _one(viewer, snapshot_id, deed="restore", fault=fault, status=status)
+        viewer.fault = exc
+        return await snapshot(viewer, snapshot_id, deed)
     note = f"The memory is at {_title(info)} again; the journal has one entry more."
     return go(viewer, "/ui/snapshots/one", id=snapshot_id, note=note)
-
-
-@router.post("/ui/snapshots/fork")
-async def fork(viewer: Writer) -> Response:
-    """Make a new memory that starts from a snapshot."""
-    snapshot_id = viewer.form["id"]
-    await routes.find_snapshot(viewer.call, snapshot_id)
-    try:
-        response = await routes.fork_snapshot(snapshot_id, viewer.call)
-    except MemAgentError as exc:
-        status, fault = failure(viewer.request, exc)
-        return await _one(viewer, snapshot_id, deed="fork", fault=fault, status=status)
-    run_id = Fork.model_validate_json(bytes(response.body)).run_id
-    return go(viewer, "/ui", run_id=run_id, note=f"This is the fork; its run_id is {run_id}.")
 
 
 @router.get("/ui/snapshots/diff")
@@ -92,66 +109,26 @@ async def diff(
 ) -> HTMLResponse:
     """Show what changed from one snapshot to another, or until now."""
     infos = await _infos(viewer)
-    comparison, status, fault = None, 200, ""
+    comparison = None
     try:
         comparison = await _compared(viewer, before, after) if before else None
     except MemoryNotFound:
         raise
     except MemAgentError as exc:
-        status, fault = failure(viewer.request, exc)
+        viewer.fault = exc
     return page(
         viewer.request,
         "snapshots/diff.html",
         title="Compare snapshots",
         active="snapshots",
-        status=status,
         infos=infos,
         before=before,
         after=after,
         comparison=comparison,
-        fault=fault,
     )
 
 
 # -- reading ---------------------------------------------------------------------------
-
-
-async def _list(viewer: Viewer, *, fault: str = "", name: str = "") -> HTMLResponse:
-    infos = await _infos(viewer)
-    with viewer.agent() as agent:
-        state = await agent.bank.sync()
-    return page(
-        viewer.request,
-        "snapshots/list.html",
-        title="Snapshots",
-        active="snapshots",
-        status=422 if fault else 200,
-        infos=infos[::-1],
-        digest=state.digest(),
-        fault=fault,
-        name=name,
-    )
-
-
-async def _one(
-    viewer: Viewer, snapshot_id: str, *, deed: Deed, fault: str = "", status: int = 200
-) -> HTMLResponse:
-    info = await routes.find_snapshot(viewer.call, snapshot_id)
-    with viewer.agent() as agent:
-        state = await agent.bank.sync()
-    return page(
-        viewer.request,
-        "snapshots/one.html",
-        title="Snapshot",
-        active="snapshots",
-        status=422 if fault and status == 200 else status,
-        info=info,
-        deed=deed if viewer.may("memory:write") else "",
-        same=state.digest() == info.digest,
-        later=state.seq - info.seq,
-        items=sum(1 for _ in state.active()),
-        fault=fault,
-    )
 
 
 async def _infos(viewer: Viewer) -> list[SnapshotInfo]:
@@ -165,7 +142,7 @@ async def _compared(viewer: Viewer, before: str, after: str) -> dict[str, Any]:
     """
     if before == after:
         raise InputError("choose two different points")
-    response = await routes.diff(before, viewer.call, None if after == NOW else after)
+    response = await routes.diff(before, viewer, None if after == NOW else after)
     diff = SnapshotDiff.model_validate_json(bytes(response.body))
     with viewer.agent() as agent:
         state = await agent.bank.sync()

@@ -9,28 +9,37 @@ Search hits with the parts of their scores, and quotations, as values for templa
 Scores are those of the search (`Relevance`): the raw score and rank in every arm, the
 fused sum, and the factors it was multiplied by. Tokens are estimates from the letters of
 each text; what a model really read is only known as the total that its provider counts.
+
+Ask: a message, the reply first, why below, and the thread so far.
+
+A message goes the way of every conversation (`exchange.reply_to`): it is stored in its
+thread and remembered. "Only look it up" asks one question instead and stores nothing;
+the memory of an earlier time can only be looked up.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Final
+from heapq import nlargest
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query
 from starlette.responses import HTMLResponse
 
 from memagent.async_agent import AsyncAgent
 from memagent.client.wire import Job, JobKind
-from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Hit, Verdict
-from memagent.core.errors import MemoryNotFound
-from memagent.core.recipes import RECIPES
+from memagent.core.answers import MAX_QUESTION_CHARS, Answer, AsOf, Hit, Question
+from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
+from memagent.core.recipes import RECIPES, recipe_of
 from memagent.core.records import Session, Turn, content_id
 from memagent.core.snapshot import Commit, JournalRow
 from memagent.memory.incoming import split_session
 from memagent.memory.reporting import newest_trials
+from memagent.memory.threads import is_reply, thread_turns
 from memagent.pages.journal_words import (
     EntryView,
     describe_entry,
@@ -39,44 +48,11 @@ from memagent.pages.journal_words import (
     turns_of,
 )
 from memagent.search.cuts import token_estimate
+from memagent.service.routes import exchange
 from memagent.service.routes.memories import context_of
 from memagent.service.ui.frame import constants, page, page_router, steps
-from memagent.service.ui.session_auth import Reader, Viewer
+from memagent.service.ui.session_auth import Reader, Viewer, require_viewer
 from memagent.state.fold import BankState
-
-_ARMS: Final[Mapping[str, str]] = {
-    "dense": "meaning",
-    "dense_context": "meaning, with its neighbours",
-    "lexical": "words",
-    "lexical_context": "words, with its neighbours",
-    "session": "its session",
-    "graph": "event graph",
-    "window": "time asked about",
-}
-_FACTORS: Final[Mapping[str, str]] = {
-    "time": "at the time asked about",
-    "recency": "how recent",
-    "importance": "importance",
-    "names": "by or about who is named",
-    "asking": "states rather than asks",
-    "length": "length",
-}
-_VERDICTS: Final[Mapping[Verdict, tuple[str, str]]] = {
-    Verdict.SUPPORTED: ("good", "The evidence below supports it."),
-    Verdict.QUOTED: ("warn", "This is the closest thing said; it may not answer the question."),
-    Verdict.UNSUPPORTED: ("bad", "It cites nothing that carries it."),
-    Verdict.ABSTAINED: ("warn", "Nothing that was found answers it."),
-}
-
-
-def verdict_words(verdict: Verdict, *, conversation: bool = False) -> tuple[str, str]:
-    """Return (kind of pill, sentence) of a verdict.
-
-    In a conversation a reply that rests on no memory is no fault.
-    """
-    if conversation and verdict is Verdict.UNSUPPORTED:
-        return "plain", "It rests on no memory."
-    return _VERDICTS[verdict]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,24 +68,6 @@ class HitView:
     """Its share of all tokens taken, 0 to 1; 0 when it was not taken."""
     taken: bool
     cited: bool
-
-    @property
-    def arms(self) -> list[tuple[str, float, int | None]]:
-        """(name, raw score, rank) in every arm of the search."""
-        why = self.hit.why
-        return [(_ARMS.get(arm, arm), raw, why.ranks.get(arm)) for arm, raw in why.arms.items()]
-
-    @property
-    def factors(self) -> list[tuple[str, float]]:
-        """(name, value) of what the fused score was multiplied by."""
-        return [(_FACTORS.get(name, name), value) for name, value in self.hit.why.factors.items()]
-
-    @property
-    def path(self) -> str:
-        """The steps of a walk over the graph that reached it; "" for a hit of the search."""
-        return " ".join(
-            f"{node} {'→' if on else '←'} {edge}" for node, edge, on in self.hit.why.via
-        )
 
 
 def explain_hits(
@@ -147,11 +105,11 @@ def quotations(agent: AsyncAgent, turn_ids: Iterable[str]) -> dict[str, tuple[Tu
 router = page_router()
 MOST_ROWS: Final = 20_000
 """Journal entries that are read for one session at most."""
+# Entries read behind the last decision about a session, for what grew the graph.
 _AFTER: Final = 200
-"""Entries read behind the last decision about a session, for what grew the graph."""
 _PAGE: Final = 40
+# Ops of a decision for which recall is computed at most.
 _RECALLED: Final = 8
-"""Ops of a decision for which recall is computed at most."""
 _SEQ_DIGITS: Final = 18
 _BUDGETS: Final = (500, 1_000, 2_000, 4_000, 8_000)
 Seq = Annotated[int | None, Query(ge=0, le=2**62)]
@@ -204,22 +162,19 @@ async def sessions(
         stored = list(reversed(await agent.memory.sessions()))
         state = agent.bank.state
         memories = Counter(item.session_id for item in state.active())
-        rows = [
-            (
-                session,
-                len(state.done.get(session.id, ())),
-                len(split_session(session, chunk_turns=agent.design.chunk_turns)),
-                memories[session.id],
-            )
-            for session in stored[start : start + _PAGE]
-        ]
+        rows: list[tuple[Session, str, int]] = []
+        for session in stored[start : start + _PAGE]:
+            parts = len(split_session(session, chunk_turns=agent.design.chunk_turns))
+            done = len(state.done.get(session.id, ()))
+            part = "all" if done >= parts else f"{done} of {parts} parts"
+            rows.append((session, part if parts else "nothing to read", memories[session.id]))
     return page(
         viewer.request,
         "turns/sessions.html",
         title="Sessions",
         active="turns",
         rows=rows,
-        same=constants({"remembered": [_progress(done, parts) for _, done, parts, _ in rows]}),
+        same=constants({"remembered": [part for _, part, _ in rows]}),
         steps=steps(start, _PAGE, len(stored)),
         total=len(stored),
     )
@@ -249,13 +204,6 @@ async def trials(
         steps=steps(start, _PAGE, len(listed)),
         total=len(listed),
     )
-
-
-def _progress(done: int, parts: int) -> str:
-    """Tell how much of a session is remembered."""
-    if not parts:
-        return "nothing to read"
-    return "all" if done >= parts else f"{done} of {parts} parts"
 
 
 @router.get("/ui/turns/session")
@@ -337,31 +285,19 @@ async def memory(viewer: Reader, id: Name) -> HTMLResponse:
 @router.get("/ui/turns/question")
 async def question(viewer: Reader, query: Annotated[QuestionQuery, Depends()]) -> HTMLResponse:
     """Show what a search for a question finds, why, and what fits a prompt; ask no model."""
-    if not query.text.strip():
-        return _show_question(viewer, query)
-    with viewer.agent() as agent:
-        search = partial(
-            agent.memory.search,
-            query.text,
-            k=query.k,
-            recipe=query.recipe or None,
-            as_of=AsOf(recorded=query.recorded),
-        )
-        hits, fitting = await search(), await search(max_tokens=query.budget)
-    return _show_question(
-        viewer,
-        query,
-        candidates=explain_hits(hits, taken={hit.id for hit in fitting}),
-        block=context_of(fitting).text,
-    )
-
-
-def _show_question(
-    viewer: Viewer,
-    query: QuestionQuery,
-    candidates: Sequence[HitView] | None = None,
-    block: str = "",
-) -> HTMLResponse:
+    candidates, block = None, ""
+    if query.text.strip():
+        with viewer.agent() as agent:
+            search = partial(
+                agent.memory.search,
+                query.text,
+                k=query.k,
+                recipe=query.recipe or None,
+                as_of=AsOf(recorded=query.recorded),
+            )
+            hits, fitting = await search(), await search(max_tokens=query.budget)
+        candidates = explain_hits(hits, taken={hit.id for hit in fitting})
+        block = context_of(fitting).text
     return page(
         viewer.request,
         "turns/question.html",
@@ -422,3 +358,123 @@ async def _recalled(agent: AsyncAgent, entry: EntryView) -> list[tuple[str, list
     texts = dict.fromkeys(op.text for op in entry.ops if op.text and op.op != "DELETE")
     before = await agent.memory.as_of(AsOf(recorded=entry.seq - 1))
     return [(text, await before.search(text, k=5)) for text in list(texts)[:_RECALLED]]
+
+
+ask_router = page_router()
+Asker = Annotated[Viewer, Depends(require_viewer("chat"))]
+_MOST_EXCHANGES: Final = 20
+_MOST_THREADS: Final = 6
+_LONGEST_THREAD: Final = 256
+
+
+@ask_router.get("/ui/ask")
+async def ask_page(
+    viewer: Asker,
+    query: Annotated[QuestionQuery, Depends()],
+    thread: Annotated[str, Query(max_length=_LONGEST_THREAD)] = "",
+) -> HTMLResponse:
+    """Show the form, with what the address fills in, above the thread it names."""
+    return await _show_ask(viewer, query, thread)
+
+
+@ask_router.post("/ui/ask")
+async def ask(viewer: Asker) -> HTMLResponse:
+    """Send the message, and show the reply above what it rests on."""
+    form = viewer.form
+    recipe = form["recipe"] if form["recipe"] in RECIPES else ""
+    text = form["text"].strip()[:MAX_QUESTION_CHARS]
+    query = QuestionQuery(text=text, recipe=recipe, seq=form["seq"])
+    if not text:
+        return await _show_ask(viewer, query, form["thread"])
+    lookup = bool(form["lookup"] or recipe) or query.recorded is not None
+    conversation = not lookup and viewer.may("memory:write")
+    thread = form["thread"] or f"ui-{uuid.uuid4().hex}"
+    try:
+        if len(thread) > _LONGEST_THREAD:
+            raise InputError(f"a thread's id has 1 to {_LONGEST_THREAD} characters")
+        if conversation:
+            said = exchange.Said(text=text, thread=thread)
+            reply = await exchange.reply_to(viewer, said)
+            answer, hits, shown = reply, reply.hits, reply.turn_ids
+        else:
+            answer, hits = await _looked_up(viewer, query)
+            shown = ()
+    except MemAgentError as exc:
+        viewer.fault = exc
+        return await ask_page(viewer, query, thread)
+    cited = {citation.hit_id for citation in answer.citations}
+    taken = {hit.id for hit in answer.hits} if answer.response_ids else ()
+    return await _show_ask(
+        viewer,
+        query,
+        thread if conversation else form["thread"],
+        shown=shown,
+        lookup=lookup,
+        answer=answer,
+        conversation=conversation,
+        candidates=explain_hits(hits, taken=taken, cited=cited),
+    )
+
+
+async def _looked_up(viewer: Viewer, query: QuestionQuery) -> tuple[Answer, Sequence[Hit]]:
+    """Return the answer to one question, and what was retrieved for it, best first."""
+    question = Question(
+        text=query.text,
+        recipe=recipe_of(query.recipe) if query.recipe else None,
+        as_of=AsOf(recorded=query.recorded),
+    )
+    values: dict[str, Any] = {}
+    hits: list[Hit] = []
+    with viewer.agent() as agent:
+        async for node, update in agent.stream(question):
+            values |= update
+            hits = list(update.get("hits", ())) if node == "retrieve" else hits
+    return values["answer"], hits
+
+
+async def _show_ask(
+    viewer: Viewer,
+    query: QuestionQuery,
+    thread: str,
+    *,
+    shown: Sequence[str] = (),
+    **values: Any,
+) -> HTMLResponse:
+    """Show the page; the turns `shown` stand in the reply and not below it."""
+    nothing: dict[str, Any] = {"answer": None, "candidates": None, "lookup": False}
+    with viewer.agent() as agent:
+        state = await agent.bank.sync()
+    turns = [turn for turn in thread_turns(state, thread) if turn.id not in shown]
+    return page(
+        viewer.request,
+        "ask.html",
+        title="Ask",
+        active="ask",
+        query=query,
+        thread=thread,
+        earlier=exchanges(turns)[: -_MOST_EXCHANGES - 1 : -1],
+        recent=[] if thread else _recent(state),
+        recipes=list(RECIPES),
+        has_model=viewer.service.has_model,
+        empty=not state.items and not state.sessions,
+        **(nothing | values),
+    )
+
+
+def exchanges(turns: Sequence[Turn]) -> list[tuple[Turn | None, Turn | None]]:
+    """Return (message, its reply) of the turns of a thread, oldest first."""
+    pairs: list[tuple[Turn | None, Turn | None]] = []
+    for turn in turns:
+        if not is_reply(turn):
+            pairs.append((turn, None))
+        elif pairs and pairs[-1][1] is None:
+            pairs[-1] = (pairs[-1][0], turn)
+        else:
+            pairs.append((None, turn))
+    return pairs
+
+
+def _recent(state: BankState) -> list[tuple[str, Session]]:
+    """Return (thread, its last session) of the latest threads, the latest first."""
+    last = ((thread, state.sessions[ids[-1]]) for thread, ids in state.threads.items() if ids)
+    return nlargest(_MOST_THREADS, last, key=lambda pair: (pair[1].at, pair[0]))

@@ -19,9 +19,9 @@ from memagent.core.records import Scope
 from memagent.testing import FunctionModel
 from train.rollouts.collect import Collector, RolloutPlan
 from train.rollouts.experience import CreditPlan, Experience
-from train.sampling.generation import Engine, Job, Sampled
+from train.sampling.batcher import Engine, Job, Sampled
+from train.sampling.decisions import word_tokenizer
 from train.sampling.policy import PolicyModel
-from train.sampling.small_models import word_tokenizer
 
 _LINE = re.compile(r"^(\d) ?(.*)$", re.MULTILINE)
 

@@ -22,7 +22,7 @@ from train.rollouts.anchors import SessionSpread
 from train.rollouts.experience import Step
 from train.run.config import LoGoGRPOConfig
 from train.run.trainer import LoGoGRPOTrainer
-from train.sampling.small_models import save_model, word_tokenizer
+from train.sampling.decisions import save_model, word_tokenizer
 
 torch.set_num_threads(1)
 

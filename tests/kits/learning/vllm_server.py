@@ -16,7 +16,8 @@ from typing import Any
 
 from peft import PeftModel
 
-from train.sampling.generation import Job, Sampled, TransformersEngine
+from train.sampling.batcher import Job, Sampled
+from train.sampling.generation import TransformersEngine
 
 
 @dataclass

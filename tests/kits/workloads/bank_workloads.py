@@ -40,7 +40,7 @@ from memagent.embed.static import HashEmbedder
 from memagent.protocols import Matrix
 
 PRELOADED = (
-    "memagent.designs.verbatim memagent.embed.cached memagent.embed.static memagent.graphs.answer memagent.graphs.ingest "
+    "memagent.designs.verbatim memagent.embed.static memagent.embed.static memagent.graphs.answer memagent.graphs.ingest "
     "memagent.graphs.state memagent.journal.sqlite memagent.journal.open_database memagent.journal.proof.audit "
     "memagent.journal.postgres "
     "langsmith sqlalchemy.dialects.sqlite langchain_core.tracers.context langchain_core.tracers.run_collector"

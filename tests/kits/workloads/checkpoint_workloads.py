@@ -18,7 +18,7 @@ from memagent.core.snapshot import Erased
 
 Say = Callable[[str], None]
 for _name in (
-    "memagent.checkpoints.store memagent.embed.cached memagent.embed.static "
+    "memagent.checkpoints.store memagent.embed.static memagent.embed.static "
     "memagent.embed.static memagent.journal.sqlite memagent.journal.schema "
     "memagent.journal.postgres memagent.checkpoints.server"
 ).split():

@@ -16,7 +16,7 @@ import numpy as np
 from memagent.core.ops import Add, Noop, OpBatch, Rejected, RejectReason, Update
 from memagent.core.records import Event, EventEdge, Fact, Relation, Scope, Session, SourceRef, Turn
 from memagent.core.snapshot import Commit, GraphDelta
-from memagent.embed.cached import CachedEmbedder
+from memagent.embed.static import CachedEmbedder
 from memagent.journal.sqlite import SqlJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.redaction import vector_bytes

@@ -71,7 +71,7 @@ class _Notes(TrainerCallback):
         self._with_logps, trainer._with_logps = trainer._with_logps, self.noted_rows
         self._training_step, trainer.training_step = trainer.training_step, self.noted_loss
         engine = trainer.policy._engine
-        self._generate, engine.generate = engine.generate, self.generate
+        self._serve, engine.serve = engine.serve, self.serve
         self._save, trainer._save_optimizer_and_scheduler = (
             trainer._save_optimizer_and_scheduler,
             self.save,
@@ -82,10 +82,12 @@ class _Notes(TrainerCallback):
         if self.die == place and self.trainer.state.global_step == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def generate(self, jobs: Any) -> Any:
-        found = self._generate(jobs)
-        self.killed("rollout")
-        return found
+    def serve(self, jobs: Any, more: Any) -> None:
+        def killed_or_more(ended: Any) -> Any:
+            self.killed("rollout")
+            return more(ended)
+
+        self._serve(jobs, killed_or_more)
 
     def noted_rows(self, batch: Any) -> Any:
         parts = (

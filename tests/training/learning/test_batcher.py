@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from patience import patience_s
 
-from train.sampling.batcher import RequestBatcher
+from train.sampling.batcher import RequestBatcher, in_batches
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ async def _all(batcher: RequestBatcher[Ask, str], turns: Sequence[int]) -> list[
 
 async def test_dialogues_go_round_by_round_and_each_gets_its_own_answers() -> None:
     echo = Echo()
-    batcher = RequestBatcher(echo, linger_s=10.0)
+    batcher = RequestBatcher(in_batches(echo), linger_s=10.0)
     said = await _all(batcher, [3] * 8)
     assert said == [[f"c{place}.{turn}" for turn in range(3)] for place in range(8)]
     assert [len(batch) for batch in echo.batches] == [8, 8, 8]
@@ -62,14 +62,14 @@ async def test_dialogues_go_round_by_round_and_each_gets_its_own_answers() -> No
 
 async def test_one_that_leaves_early_does_not_keep_the_others_waiting() -> None:
     echo = Echo()
-    batcher = RequestBatcher(echo, linger_s=10.0)
+    batcher = RequestBatcher(in_batches(echo), linger_s=10.0)
     await asyncio.wait_for(_all(batcher, [1, 2, 4]), timeout=patience_s(5))
     assert [len(batch) for batch in echo.batches] == [3, 2, 1, 1]
 
 
 async def test_a_round_is_sorted_and_cut_to_the_width() -> None:
     echo = Echo()
-    batcher = RequestBatcher(echo, width=2)
+    batcher = RequestBatcher(in_batches(echo), width=2)
 
     async def ask() -> list[str]:
         jobs = [Ask("d", 4), Ask("a", 1), Ask("c", 3), Ask("b", 1), Ask("e", 9)]
@@ -81,14 +81,14 @@ async def test_a_round_is_sorted_and_cut_to_the_width() -> None:
 
 async def test_a_caller_outside_any_party_is_answered_after_a_short_pause() -> None:
     echo = Echo()
-    batcher = RequestBatcher(echo)
+    batcher = RequestBatcher(in_batches(echo))
     assert await batcher.submit(Ask("app")) == "app"
     assert echo.batches == [["app"]]
 
 
 async def test_a_failing_batch_fails_its_own_jobs_only() -> None:
     echo = Echo()
-    batcher = RequestBatcher(echo, width=1)
+    batcher = RequestBatcher(in_batches(echo), width=1)
 
     async def ask() -> tuple[object, ...]:
         return await asyncio.gather(
@@ -105,7 +105,7 @@ async def test_a_failing_batch_fails_its_own_jobs_only() -> None:
 
 async def test_a_cancelled_job_is_not_run_and_holds_nobody_up() -> None:
     echo = Echo()
-    batcher = RequestBatcher(echo, linger_s=0.05)
+    batcher = RequestBatcher(in_batches(echo), linger_s=0.05)
 
     async def ask() -> str:
         given_up = asyncio.create_task(batcher.submit(Ask("gone")))
@@ -118,8 +118,8 @@ async def test_a_cancelled_job_is_not_run_and_holds_nobody_up() -> None:
 
 
 async def test_a_runner_that_loses_a_result_is_found_out() -> None:
-    batcher = RequestBatcher(Echo(short=True))
+    batcher = RequestBatcher(in_batches(Echo(short=True)))
     with pytest.raises(RuntimeError, match="0 results for 1 jobs"):
         await batcher.submit(Ask("a"))
     with pytest.raises(ValueError, match="width"):
-        RequestBatcher(Echo(), width=0)
+        RequestBatcher(in_batches(Echo()), width=0)

@@ -19,9 +19,8 @@ from memagent.core.records import Turn
 from train.credit.advantages import logo_advantages
 from train.credit.groups import CreditGroup
 from train.rollouts.collect import Collector, RolloutPlan
-from train.rollouts.comparisons import Comparison
 from train.rollouts.experience import CreditPlan, Experience
-from train.rollouts.lineage import CreditUnit, turns_by_chunk
+from train.rollouts.grading import Comparison, CreditUnit, turns_by_chunk
 
 ROLES = frozenset({Role.EXTRACTOR, Role.MANAGER})
 

@@ -15,9 +15,10 @@ from training_kit import WORDS, tiny_model, tiny_tokenizer
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import ModelRequest
+from train.sampling.batcher import Job
 from train.sampling.checkpoints import load_policy
-from train.sampling.generation import Job, TransformersEngine
-from train.sampling.small_models import REPLY_PIECES, byte_tokenizer, save_model, word_tokenizer
+from train.sampling.decisions import REPLY_PIECES, byte_tokenizer, save_model, word_tokenizer
+from train.sampling.generation import TransformersEngine
 
 pytest.importorskip("outlines_core")
 jsonschema = pytest.importorskip("jsonschema")

@@ -12,8 +12,8 @@ from environments.datasets.synthetic import synthetic
 from environments.worlds.readers.fact_reader import notes_in
 from memagent import Agent
 from memagent.core.records import MemoryItem, Session, Turn
-from memagent.designs.learned import POLICY
-from memagent.designs.parts.decisions import (
+from memagent.designs.learned_policy import (
+    DESIGN as POLICY,
     LEVELS,
     MEMORIES,
     PAIR,
@@ -27,8 +27,7 @@ from memagent.designs.parts.reading import read_once
 from memagent.language.reader import Statement, open_reader
 from train.run.runs import train_run
 from train.sampling.checkpoints import load_policy
-from train.sampling.decisions import demonstrated, first_decisions
-from train.sampling.small_models import save_model
+from train.sampling.decisions import demonstrated, first_decisions, save_model
 from train.settings.run import checked_run
 
 pytestmark = pytest.mark.torch
@@ -126,7 +125,7 @@ def test_the_shared_trainer_changes_it_and_credits_every_decision(tmp_path: Path
         "model": {"size": "decisions"},
         "environment": {"only": ["lives_in", "has"], "friends": 0, "turns": 4, "episodes": 4,
                         "overwrite": 0.5, "asks": ["now"]},
-        "agent": {"design": "memagent.designs.learned:POLICY", "answering": "facts"},
+        "agent": {"design": "memagent.designs.learned_policy:DESIGN", "answering": "facts"},
         "trainer": {"num_generations": 4, "per_device_train_batch_size": 2, "num_iterations": 1,
                     "steps_per_generation": 2, "gradient_accumulation_steps": 2, "reruns": 1,
                     "beta": 0.0, "max_completion_length": 1, "bf16": False, "use_cpu": True,

@@ -4,6 +4,8 @@ that take the credit's place.
 
 from __future__ import annotations
 
+import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +16,7 @@ from training_kit import small_episode
 from environments.rewards.grounding import EvidenceTerm
 from environments.rewards.terms import AnswerTerm, CompressionTerm, Weighted
 from memagent.core.exchange import Role
+from memagent.plugins import load
 from train.credit.groups import is_flat
 from train.rollouts.collect import RolloutPlan
 from train.rollouts.experience import CreditPlan, Experience, Step
@@ -24,6 +27,7 @@ from train.techniques.d3s import D3S
 from train.techniques.dars import Dars
 from train.techniques.dynamic_sampling import DynamicSampling
 from train.techniques.echo import Echo
+from train.techniques.sampling.seele import Seele
 from train.techniques.vade import Vade
 
 ROLLOUTS = RolloutPlan(members=4, local_probability=0.7, reruns=3, seed=2)
@@ -188,9 +192,70 @@ async def test_vade_asks_the_questions_it_chose() -> None:
     )
     step = await _gather(experience)
     assert len(step.groups) == 4
-    assert set(experience.collector.history.rates) == {
-        f"{group.key.episode_id.partition('/')[2]}/{group.key.question_id}" for group in step.groups
+    assert set(experience.collector.history.rates) == {"question/"}  # these name no category
+    assert experience.collector.history.runs == {"question/": 16}
+
+
+async def _fresh_episodes(experience: Experience, *, steps: int) -> Step:
+    """Gather steps of episodes of which none comes twice; return the last one."""
+    for step in range(steps):
+        episodes = [small_episode(2 * step + number, sessions=6) for number in range(2)]
+        last = await experience.gather(episodes, step=step)
+        experience.policy.version += 1
+    return last
+
+
+def _local_runs(step: Step) -> dict[tuple[str, int], int]:
+    """The reruns of each session of a step."""
+    return {
+        (group.key, local.session): len(local.reruns)
+        for group in step.rollouts
+        for local in group.locals
     }
+
+
+@pytest.mark.parametrize("name", ["vade", "knapsack", "gdro_runs", "xrpo_runs"])
+async def test_what_earlier_episodes_taught_moves_the_runs_of_new_ones(name: str) -> None:
+    """The same last step without a history spreads its runs otherwise."""
+    technique = load("techniques", name)
+    allocator = technique() if isinstance(technique, type) else technique
+    plan = replace(ROLLOUTS, local_probability=1.0, reruns=6, allocator=allocator)
+    experience = _experience(plan)
+    learned = _local_runs(await _fresh_episodes(experience, steps=5))
+    beliefs = experience.collector.history.beliefs
+    assert set(beliefs) == {f"session {depth}/" for depth in range(4)}
+    assert max(sum(belief) for belief in beliefs.values()) > 12
+    forgetful = _experience(plan)
+    episodes = [small_episode(place, sessions=6) for place in (8, 9)]
+    forgetful.policy.version = 4
+    blank = _local_runs(await forgetful.gather(episodes, step=4))
+    assert learned != blank
+    assert sum(learned.values()) == sum(blank.values())
+
+
+async def test_failures_of_earlier_episodes_bring_hints_to_new_ones() -> None:
+    tokenizer, hinter = policy_tokenizer(), Seele()
+    plan = replace(ROLLOUTS, local_probability=1.0, hinter=hinter)
+    policy = policy_of(RuleEngine(tokenizer, keep=0.1), tokenizer)
+    experience = experience_of(policy, plan=plan, credit=CREDIT)
+    experience.collector.hints = lambda episode, place: [f"ana lives in {place}"] * 4
+
+    def hinted(step: Step) -> int:
+        prompts = [tokenizer.decode(trace.prompt_ids) for trace in step.traces.values()]
+        return sum(re.search(r"ana lives in \d", prompt) is not None for prompt in prompts)
+
+    assert hinted(await _fresh_episodes(experience, steps=1)) == 0
+    assert hinted(await _fresh_episodes(experience, steps=4)) > 0
+    assert set(hinter.shares) == {f"session {depth}/" for depth in range(4)}
+
+
+def test_seele_pairs_a_success_with_the_share_that_was_shown() -> None:
+    """Sessions of one kind that one step played were all shown the same share."""
+    seele = Seele(start=0.25)
+    seele.share("kind", random.Random(0))
+    for _ in range(3):
+        seele.see("kind", [0.0, 0.0])
+    assert seele.seen["kind"] == [(0.25, 0.0)] * 3
 
 
 async def test_flat_groups_are_replaced_and_the_mean_stays_over_the_planned_rows() -> None:

@@ -14,7 +14,7 @@ from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
 from memagent.core.records import Scope
 from memagent.core.snapshot import EMPTY
-from train.run.evaluation import evaluate_policy
+from train.run.plans import evaluate_policy
 
 
 async def test_facts_as_of_are_those_that_were_true_right_after_each_session() -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from training_kit import tiny_model, tiny_tokenizer
 
-from train.sampling.generation import Job, Sampled, TransformersEngine
+from train.sampling.batcher import Job, Sampled
+from train.sampling.generation import TransformersEngine
 
 
 def _sharp(seed: int = 0, *, by: float = 6.0) -> tuple[Any, Any]:

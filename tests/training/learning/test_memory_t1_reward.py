@@ -22,8 +22,7 @@ from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.testing import FunctionModel
 from train.rollouts.collect import RolloutPlan
-from train.rollouts.comparisons import GradedRun
-from train.rollouts.grading import Grading
+from train.rollouts.grading import GradedRun, Grading
 from train.run.config import LoGoGRPOConfig
 from train.run.plans import credit_plan
 

@@ -19,9 +19,8 @@ from places import ROOT
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, TokenTrace
 from train.credit.advantages import group_zscore, logo_advantages
-from train.credit.groups import CreditGroup, GroupKey, Member, Sampled
+from train.credit.groups import CreditGroup, GroupKey, Member, Sampled, ScoredGroup
 from train.credit.objectives import LossView, Objective
-from train.credit.scored import ScoredGroup
 from train.rollouts.allocation import SuccessHistory
 from train.rollouts.slots import Replay
 from train.techniques.credit.eapo import Eapo

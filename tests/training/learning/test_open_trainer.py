@@ -28,18 +28,15 @@ from transformers import TrainerCallback
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import ModelResponse, Role, Sampling, StepRef
-from train.credit.groups import CreditGroup
+from train.credit.groups import CreditGroup, ScoredGroup
 from train.credit.objectives import LossView, Objective
 from train.credit.rows import RowNotes, build_rows, rows_of
-from train.credit.scored import ScoredGroup
 from train.rollouts.collect import RolloutPlan
-from train.rollouts.comparisons import Comparison, GradedRun
-from train.rollouts.grading import CreditPlan
+from train.rollouts.grading import Comparison, CreditPlan, GradedRun
 from train.rollouts.slots import EpisodeSampler, GroupSource, Hinter, Replay
-from train.run.stages import trainer_class
+from train.run.runs import trainer_class
 from train.run.trainer import LoGoGRPOTrainer
-from train.sampling.hooks import SampledCall, SamplerHook
-from train.sampling.policy import Call
+from train.sampling.policy import Call, SampledCall, SamplerHook
 from train.settings.former import current
 from train.settings.options import ROLE_SETS
 
@@ -307,7 +304,7 @@ async def test_a_hinter_shows_right_notes_to_all_runs_of_a_session() -> None:
     )
     experience.collector.hints = lambda episode, place: [f"ana lives in {place}"]
     step = await experience.gather([small_episode(0)], step=0)
-    assert set(hinter.seen) == {f"e0/{place}" for place in range(3)}
+    assert set(hinter.seen) == {f"session {depth}/" for depth in range(3)}
     prompts = [tokenizer.decode(trace.prompt_ids) for trace in step.traces.values()]
     assert len(prompts) > 6
     assert all(re.search(r"ana lives in \d", prompt) for prompt in prompts)

@@ -17,12 +17,10 @@ from memagent.core.errors import ConfigError
 from memagent.core.snapshot import EMPTY
 from train.credit.advantages import logo_advantages
 from train.rollouts.collect import Collector, RolloutGroup, RolloutPlan
-from train.rollouts.comparisons import Comparison
-from train.rollouts.grading import CreditPlan, Grading
+from train.rollouts.grading import Comparison, CreditPlan, Grading
 from train.rollouts.scoring import global_comparisons
-from train.run.evaluation import facts_right
-from train.run.plans import credit_plan
-from train.run.stages import stage_config
+from train.run.plans import credit_plan, facts_right
+from train.run.runs import stage_config
 from train.run.task import TrainingTask
 from train.settings.options import MANAGER_ROLES
 from train.settings.run import checked_run

@@ -25,8 +25,8 @@ from transformers import TrainerCallback
 
 from memagent.core.errors import ConfigError
 from train.rollouts.experience import Step
-from train.sampling.generation import Job
-from train.sampling.mismatch import sampler_mismatch
+from train.sampling.batcher import Job
+from train.sampling.row_reader import sampler_mismatch
 from train.sampling.vllm_engine import VLLMEngine, hand_over
 
 
@@ -116,33 +116,14 @@ def test_sampling_that_cuts_tokens_off_is_refused(tmp_path: Path, name: str, val
         settings(tmp_path, **{name: value})
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("mask_truncated_completions", True),
-        ("reward_weights", [1.0]),
-        ("scale_rewards", "batch"),
-        ("shuffle_dataset", False),
-        ("generation_kwargs", {"num_beams": 2}),
-        ("chat_template_kwargs", {"enable_thinking": False}),
-        ("log_completions", True),
-    ],
-)
-def test_settings_that_would_do_nothing_are_refused(
-    tmp_path: Path, name: str, value: object
-) -> None:
-    with pytest.raises(ConfigError, match=rf"{name} must be left out, it has no effect here"):
-        settings(tmp_path, **{name: value})
-
-
 def test_nobody_asks_before_all_weights_are_there() -> None:
     """A rank without jobs takes part in the hand-over too; the barrier comes after it."""
     told: list[str] = []
 
     class Sender:
-        def send(self, jobs: Any) -> Any:
+        def serve(self, jobs: Any, more: Any) -> None:
             told.append("asked")
-            return [([1, 0], [-0.5, -0.5]) for _ in jobs]
+            more({place: ([1, 0], [-0.5, -0.5]) for place, _ in enumerate(jobs)})
 
     generation = SimpleNamespace(sync_weights=lambda: told.append("weights"))
     accelerator = SimpleNamespace(wait_for_everyone=lambda: told.append("barrier"))

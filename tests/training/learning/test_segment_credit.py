@@ -23,19 +23,20 @@ from memagent.core.workspace import credit_segments
 from memagent.designs.working.mem_act import DESIGN, EditAction
 from memagent.testing import FunctionModel
 from train.credit.rows import build_rows, rows_of
-from train.credit.segments import segment_shares, segmented
 from train.errors import TrainFault
 from train.rollouts.acting import (
     ActedRun,
     ActingExperience,
     MakePlayer,
     PolicyPlayer,
+    segment_shares,
+    segmented,
 )
 from train.rollouts.grading import CreditPlan
-from train.sampling.generation import Job, Sampled
+from train.sampling.batcher import Job, Sampled
+from train.sampling.decisions import word_tokenizer, words_of
 from train.sampling.policy import PolicyModel
-from train.sampling.small_models import word_tokenizer, words_of
-from train.settings.acting import task_episodes
+from train.settings.parts import task_episodes
 from train.techniques.credit.tree_calls import tree_calls
 from train.techniques.echo import Echo
 

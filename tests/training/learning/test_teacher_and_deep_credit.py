@@ -29,8 +29,7 @@ from training_kit import (
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, TokenTrace
 from train.credit.advantages import group_mean, group_zscore, logo_advantages
-from train.credit.groups import CreditGroup, GroupKey, Member, Sampled
-from train.credit.scored import ScoredGroup
+from train.credit.groups import CreditGroup, GroupKey, Member, Sampled, ScoredGroup
 from train.rollouts.collect import RolloutPlan
 from train.rollouts.grading import CreditPlan
 from train.techniques.credit.rdpo import Rdpo

@@ -34,7 +34,7 @@ from train.rollouts.experience import Step, credit_groups, sampled_of
 from train.rollouts.slots import Replay
 from train.run.config import LoGoGRPOConfig
 from train.run.plans import credit_plan
-from train.settings.acting import MEANINGLESS, _estimator
+from train.settings.parts import MEANINGLESS, _estimator
 
 pytestmark = pytest.mark.torch
 TOKEN = {"importance_sampling_level": "token"}

@@ -14,8 +14,7 @@ from environments.rewards.terms import Outcome
 from memagent.core.exchange import Role
 from memagent.plugins import load
 from train.credit.advantages import group_mean, logo_advantages
-from train.credit.groups import CreditGroup, GroupKey, Member, is_flat, planned_rows
-from train.credit.scored import ScoredGroup
+from train.credit.groups import CreditGroup, GroupKey, Member, ScoredGroup, is_flat, planned_rows
 from train.errors import TrainFault
 from train.rollouts.allocation import SuccessHistory
 from train.run.config import LoGoGRPOConfig

@@ -12,9 +12,9 @@ import pytest
 
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
-from train.run.evaluation import evaluate_policy
 from train.run.models import new_model
-from train.run.stages import experience_of, stage_config
+from train.run.plans import evaluate_policy
+from train.run.runs import experience_of, stage_config
 from train.run.task import TrainingTask, demonstrate
 from train.sampling.generation import TransformersEngine
 from train.sampling.policy import PolicyModel

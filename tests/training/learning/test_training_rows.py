@@ -21,8 +21,7 @@ from training_kit import (
     trainer_of,
 )
 
-from train.credit.micro_batches import micro_batches
-from train.credit.rows import build_rows, padded_count, rows_of
+from train.credit.rows import build_rows, micro_batches, padded_count, rows_of
 from train.errors import TrainFault
 from train.rollouts.experience import Step
 

@@ -14,7 +14,7 @@ import pytest
 from training_kit import GivenSteps, saved_model, settings, tiny_tokenizer, trainer_of
 
 from memagent.core.errors import ConfigError
-from train.sampling.generation import Job
+from train.sampling.batcher import Job
 from train.sampling.vllm_engine import ColocatedSender, ServerSender, VLLMEngine
 
 SCHEMA = {"type": "object"}
@@ -55,30 +55,69 @@ def test_a_server_is_asked_row_by_row_each_with_its_own_seed() -> None:
     assert asked[(3,)]["generation_kwargs"] == {"seed": 4, "structured_outputs": {"json": SCHEMA}}
 
 
+@dataclass
 class Llm:
-    """Answers like `vllm.LLM`, without an end token."""
+    """Answers like the engine of a `vllm.LLM`, a token a step, without an end token."""
 
-    def generate(self, prompts: Any, *, sampling_params: Any, use_tqdm: bool) -> list[Any]:
-        self.asked = prompts, sampling_params, use_tqdm
-        answers = [[*prompt["prompt_token_ids"], 7] for prompt in prompts]
+    asked: list[Any] = field(default_factory=list)
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    steps: list[int] = field(default_factory=list)
+    """Rows under way in each step."""
+
+    @property
+    def llm_engine(self) -> Llm:
+        return self
+
+    def add_request(self, name: str, prompt: Any, params: Any, *, lora_request: Any) -> None:
+        self.asked.append((prompt, params, lora_request))
+        self.rows[name] = [*prompt["prompt_token_ids"], 7]
+        self.left = {**getattr(self, "left", {}), name: len(self.rows[name])}
+
+    def has_unfinished_requests(self) -> bool:
+        return any(self.left.values())
+
+    def step(self) -> list[Any]:
+        under_way = [name for name, count in self.left.items() if count]
+        self.steps.append(len(under_way))
+        for name in under_way:
+            self.left[name] -= 1
         return [
             SimpleNamespace(
+                request_id=name,
+                finished=not self.left[name],
                 outputs=[
                     SimpleNamespace(
-                        token_ids=ids,
-                        logprobs=[{one: SimpleNamespace(logprob=-float(one))} for one in ids],
+                        token_ids=self.rows[name],
+                        logprobs=[
+                            {one: SimpleNamespace(logprob=-float(one))} for one in self.rows[name]
+                        ],
                     )
-                ]
+                ],
             )
-            for ids in answers
+            for name in under_way
         ]
 
 
-def test_the_engine_in_this_process_is_asked_once_for_all_rows() -> None:
+def test_rows_of_the_engine_in_this_process_join_and_leave_between_its_steps() -> None:
+    llm = Llm()
+    sender = ColocatedSender(llm, sampling=dict, structured=dict)
+    ended: list[list[int]] = []
+    further = [Job(key="c", prompt_ids=(4, 5), max_tokens=3)]
+
+    def more(results: Any) -> list[Job]:
+        ended.append(sorted(results))
+        return further if len(ended) == 1 else []
+
+    VLLMEngine(sender, eos_ids=[0]).serve(JOBS, more)
+    assert ended == [[1], [0], [2]]
+    assert llm.steps == [2, 2, 2, 1, 1]
+
+
+def test_the_engine_in_this_process_is_asked_with_each_row_s_sampling() -> None:
     llm = Llm()
     sender = ColocatedSender(llm, sampling=dict, structured=dict)
     said = VLLMEngine(sender, eos_ids=[0]).generate(JOBS)
-    prompts, sampling, _ = llm.asked
+    prompts, sampling = ([each[part] for each in llm.asked] for part in (0, 1))
     assert prompts == [{"prompt_token_ids": [1, 2]}, {"prompt_token_ids": [3]}]
     assert [one["seed"] for one in sampling] == [2**63 - 1, 4]
     assert [one["max_tokens"] for one in sampling] == [5, 9]

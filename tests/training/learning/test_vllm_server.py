@@ -22,7 +22,8 @@ from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, TokenTrace
 from train.errors import TrainFault
 from train.rollouts.experience import Step
-from train.sampling.generation import Job, TransformersEngine
+from train.sampling.batcher import Job
+from train.sampling.generation import TransformersEngine
 from train.sampling.vllm_adapters import AdapterVersions, ColocatedAdapters, ServerAdapters
 from train.sampling.vllm_engine import ColocatedSender, ServerSender, VLLMEngine
 from train.settings.run import LoRASettings
@@ -147,9 +148,9 @@ def test_weights_updated_while_vllm_answers_are_noticed(tmp_path: Path) -> None:
     version = [0]
 
     class Slow:
-        def send(self, jobs: Any) -> Any:
+        def serve(self, jobs: Any, more: Any) -> None:
             version[0] += 1
-            return [([1], [-0.5]) for _ in jobs]
+            more({place: ([1], [-0.5]) for place, _ in enumerate(jobs)})
 
     engine = VLLMEngine(Slow(), eos_ids=[0], version=lambda: version[0])
     with pytest.raises(TrainFault, match=r"version 0 of the weights.*version 1 by now"):
@@ -245,14 +246,26 @@ def test_an_engine_in_this_process_is_given_one_request_a_row(tmp_path: Path) ->
     versions = _published(model, adapters, tmp_path / "vllm")
     asked: list[Any] = []
 
-    class Llm:
-        def generate(self, prompts: Any, **options: Any) -> Any:
-            asked.append(options["lora_request"])
-            place = SimpleNamespace(logprob=-1.0)
-            reply = SimpleNamespace(token_ids=[4], logprobs=[{4: place}])
-            return [SimpleNamespace(outputs=[reply]) for _ in prompts]
+    class Engine:
+        def __init__(self) -> None:
+            self.held: list[str] = []
 
-    sender = ColocatedSender(Llm(), sampling=dict, structured=dict, adapters=adapters)
+        def add_request(self, name: str, *_: Any, lora_request: Any) -> None:
+            self.held.append(name)
+            asked.append(lora_request)
+
+        def has_unfinished_requests(self) -> bool:
+            return bool(self.held)
+
+        def step(self) -> Any:
+            reply = SimpleNamespace(token_ids=[4], logprobs=[{4: SimpleNamespace(logprob=-1.0)}])
+            names, self.held = self.held, []
+            return [
+                SimpleNamespace(request_id=name, finished=True, outputs=[reply]) for name in names
+            ]
+
+    llm = SimpleNamespace(llm_engine=Engine())
+    sender = ColocatedSender(llm, sampling=dict, structured=dict, adapters=adapters)
     now = [0]
     engine = VLLMEngine(
         sender,
@@ -263,8 +276,8 @@ def test_an_engine_in_this_process_is_given_one_request_a_row(tmp_path: Path) ->
     )
     for now[0] in range(2):
         engine.generate(JOBS)
-    requests = [request for call in asked for request in call if request is not None]
-    assert [call[2] for call in asked] == [None, None]  # a role without an adapter
+    requests = [request for request in asked if request is not None]
+    assert [asked[2], asked[5]] == [None, None]  # a role without an adapter
     assert len({number for _, number, _ in requests}) == len(requests) == 4
     assert all((Path(folder) / "adapter_config.json").is_file() for _, _, folder in requests)
 

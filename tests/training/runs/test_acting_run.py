@@ -10,10 +10,10 @@ from training_run_kit import train
 
 from memagent.core.errors import ConfigError
 from train.report.report import write_report
-from train.settings.acting import MEANINGLESS, ActingWorld
 from train.settings.options import LoGoOptions
-from train.settings.preview import preview
+from train.settings.parts import MEANINGLESS, ActingWorld
 from train.settings.run import load_run
+from train.settings.world import preview
 
 RUN = """
 folder = "{folder}"

@@ -15,7 +15,7 @@ import pytest
 import torch
 from training_run_kit import entered, lines
 
-from train.sampling.generation import TransformersEngine
+from train.sampling.generation import RunningRows
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -42,7 +42,7 @@ friends = 0
 turns = 3
 episodes = 16
 [agent]
-design = "memagent.designs.learned:POLICY"
+design = "memagent.designs.learned_policy:DESIGN"
 answering = "facts"
 [warmup]
 episodes = 1
@@ -90,20 +90,20 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
 
 def _failing(patch: pytest.MonkeyPatch, *, at: int | None, fault: Exception) -> list[str]:
     """Let every batch from number `at` on fail; return the batches and updates as they come."""
-    generate, step, seen = TransformersEngine.generate, torch.optim.AdamW.step, list[str]()
+    advanced, step, seen = RunningRows.advance, torch.optim.AdamW.step, list[str]()
 
-    def counted(self: Any, jobs: Any) -> Any:
+    def counted(self: Any, model: Any) -> Any:
         seen.append("batch")
         if at is not None and seen.count("batch") + seen.count("fault") >= at:
             seen[-1] = "fault"
             raise fault
-        return generate(self, jobs)
+        return advanced(self, model)
 
     def updated(self: Any, *values: Any, **options: Any) -> Any:
         seen.append("update")
         return step(self, *values, **options)
 
-    patch.setattr(TransformersEngine, "generate", counted)
+    patch.setattr(RunningRows, "advance", counted)
     patch.setattr(torch.optim.AdamW, "step", updated)
     return seen
 

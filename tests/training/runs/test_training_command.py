@@ -5,6 +5,7 @@ not needed, results go to standard output.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -207,7 +208,7 @@ def test_examples_hold_settings_that_exist(file: Path, tmp_path: Path) -> None:
         (tmp_path / "locomo.json").write_text("[]", encoding="utf-8")
         values["environment"]["path"] = str(tmp_path / "locomo.json")
     settings = checked_run(values)
-    from train.run.stages import stage_config
+    from train.run.runs import stage_config
 
     for stage in settings.stage:
         on_cpu = settings.model_copy(
@@ -216,6 +217,32 @@ def test_examples_hold_settings_that_exist(file: Path, tmp_path: Path) -> None:
         args = stage_config(on_cpu, stage, tmp_path / "stage")
         assert args.max_steps == stage.steps
     assert settings.folder.startswith("runs/")
+
+
+def test_the_run_file_of_techniques_names_each_and_each_can_take_its_place(tmp_path: Path) -> None:
+    from memagent.plugins import available
+    from train.run.runs import stage_config
+
+    text = (ROOT / "examples" / "training" / "techniques.toml").read_text(encoding="utf-8")
+    values = tomllib.loads(text)
+    choices = [
+        (slot, name, given.startswith("["))
+        for slot, given, others in re.findall(
+            r"^(\w+) = (\S+)(?: +# or (.*))?$", text, re.MULTILINE
+        )
+        if slot in values["trainer"] and slot != "importance_sampling_level"
+        for name in re.findall(r'"(\w+)"', given + others)
+    ]
+    assert set(available("techniques")) <= {name for _, name, _ in choices}
+    for slot, name, several in choices:
+        filled: dict[str, object] = {slot: [name] if several else name}
+        if slot == "selectors" and name != "d3s":
+            filled["arguments"] = {}
+        settings = checked_run(values | {"trainer": values["trainer"] | filled})
+        on_cpu = settings.trainer | {"bf16": False, "use_cpu": True}
+        one = settings.model_copy(update={"trainer": on_cpu})
+        args = stage_config(one, settings.stage[0], tmp_path / "stage")
+        assert getattr(args, slot) in (name, [name])
 
 
 def test_the_gpu_check_says_that_there_is_no_gpu() -> None:

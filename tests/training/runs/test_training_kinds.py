@@ -11,9 +11,8 @@ from training_run_kit import train, written
 from environments.datasets.generated import PARTS
 from memagent.core.errors import ConfigError
 from memagent.plugins import available
-from train.settings.preview import preview
 from train.settings.run import load_run
-from train.settings.world import TrainingWorld
+from train.settings.world import TrainingWorld, preview
 
 KINDS = [
     name for name in available("environments") if name not in ("locomo", "longmemeval", "synthetic")

@@ -24,11 +24,11 @@ from training_kit import (
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Message, ModelRequest, Role
 from train.run.config import check_share
-from train.run.stages import _config_of
+from train.run.runs import _config_of
 from train.run.task import TrainingTask
 from train.sampling.checkpoints import load_for_training
-from train.settings.preview import lines_of, preview
 from train.settings.run import LoRASettings, checked_run
+from train.settings.world import lines_of, preview
 from train.sync import run_sync
 
 
@@ -155,6 +155,18 @@ def test_the_papers_run_asks_the_papers_questions_of_a_frozen_reader(
     assert sum(stage["steps"] for stage in plan["stages"]) == 70
     shown = "\n".join(lines_of(plan))
     assert f"{questions} questions, answered by hosted_vllm/Qwen/Qwen2.5-7B-Instruct" in shown
+
+
+def test_a_part_of_locomo_that_trains_on_nothing_is_refused(tmp_path: Path) -> None:
+    text = (ROOT / "examples/training/qwen7b_locomo.toml").read_text(encoding="utf-8")
+    values = tomllib.loads(text)
+    whole = json.loads(_locomo(tmp_path).read_text(encoding="utf-8"))
+    part = tmp_path / "part.json"
+    part.write_text(json.dumps(whole[-1:]), encoding="utf-8")
+    values["environment"]["path"] = str(part)
+    values["agent"]["embedder"] = "hashing"
+    with pytest.raises(ConfigError, match="no conversation to train on by split_by = 'memory_r2'"):
+        preview(checked_run(values))
 
 
 def test_a_frozen_reader_answers_when_memories_are_scored(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from transformers import TrainerCallback
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
 from train.run.plans import credit_plan, rollout_plan
+from train.sampling.batcher import Job
 from train.sampling.checkpoints import load_for_training, save_adapters
-from train.sampling.generation import Job
 from train.settings.options import ROLE_SETS
 from train.settings.run import LoRASettings
 

@@ -18,8 +18,8 @@ from environments.play.rollout import play
 from memagent.async_agent import AsyncAgent
 from memagent.core.snapshot import EMPTY
 from memagent.pages.run_folders import read_run
-from train.report.figures import correlation, phases
-from train.run.evaluation import evaluate_policy
+from train.report.report import correlation, phases
+from train.run.plans import evaluate_policy
 from train.run.task import TrainingTask
 from train.sampling.checkpoints import load_policy
 from train.settings.run import RunSettings

@@ -13,7 +13,7 @@ from ranks_kit import STEPS, launch, rank_settings
 from training_run_kit import lines
 
 from memagent.core.errors import ConfigError
-from train.run.stages import stage_config
+from train.run.runs import stage_config
 from train.settings.run import checked_run
 
 pytestmark = pytest.mark.timeout(600)

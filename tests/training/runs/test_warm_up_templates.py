@@ -10,7 +10,7 @@ from training_kit import tiny_model, tiny_tokenizer
 
 from environments.demonstrations.ideal import Demonstration
 from memagent.core.exchange import Role
-from train.run.warmup import WarmUpPlan, WarmUpTrainer, marks_replies, warm_up
+from train.run.models import WarmUpPlan, WarmUpTrainer, marks_replies, warm_up
 
 
 def _noted(

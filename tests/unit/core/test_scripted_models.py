@@ -21,8 +21,7 @@ from memagent.core.exchange import (
     Usage,
 )
 from memagent.protocols import ChatModel, StreamingChatModel
-from memagent.testing.chat_model_kit import check_chat_model
-from memagent.testing.models import FunctionModel, ScriptedModel
+from memagent.testing.models import FunctionModel, ScriptedModel, check_chat_model
 
 
 def ask(text: str = "hello", role: Role = Role.ANSWERER) -> ModelRequest:

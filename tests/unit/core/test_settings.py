@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from memagent import Agent
 from memagent.build import NoModel, build_design, build_embedder, build_model, open_store
 from memagent.config import (
     AgentSettings,
@@ -76,7 +77,7 @@ def test_a_missing_file_is_told() -> None:
 
 
 def test_auto_goes_by_whether_there_is_a_model() -> None:
-    assert build_design("auto", has_model=False).name == "verbatim"
+    assert build_design("auto", has_model=False).name == "learned"
     assert build_design("auto", has_model=True).name == "memory_r2"
     with pytest.raises(ConfigError, match="needs a language model"):
         build_design("memory_r2", has_model=False)
@@ -102,6 +103,12 @@ def test_without_a_model_any_call_says_what_to_do() -> None:
     store = open_store(path=":memory:", embedder="hashing")
     agent = store.agent(Scope(user_id="ana"))
     assert isinstance(agent.model, NoModel)
-    assert agent.design.name == "verbatim"
+    assert agent.design.name == "learned"
     store.close()
     store.close()
+
+
+@pytest.mark.parametrize("name", [":memory:", "notes.db", "/tmp/notes.sqlite"])
+def test_the_path_of_a_memory_is_no_model(name: str) -> None:
+    with pytest.raises(ConfigError, match="the path of a memory, not the name of a model"):
+        Agent(name)

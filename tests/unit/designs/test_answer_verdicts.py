@@ -125,6 +125,12 @@ def test_german_questions_about_german_turns_are_answered() -> None:
     ("question", "line", "first"),
     [
         ("Where does Anna live?", "Anna: I live in Porto, near the river.", "Porto."),
+        ("Where does Anna work?", "Anna: I work at St. Anne's hospital in Leeds.", "St. Anne's."),
+        (
+            "Where does Anna live?",
+            "Anna: I moved to Mt. Isa last week. Dr. Cole did too.",
+            "Mt. Isa.",
+        ),
         ("How many cats does Anna have?", "Anna: I have three cats and a dog.", "three."),
         ("What is the name of Anna's dog?", "Anna: My dog is called Rex.", "Rex."),
     ],
@@ -214,3 +220,71 @@ def test_weights_of_another_version_are_refused(tmp_path: Path) -> None:
     other.write_text(json.dumps(weights), encoding="utf-8")
     with pytest.raises(ConfigError, match="cannot be read"):
         open_model(other)
+
+
+# -- words that are not what is asked --------------------------------------------------
+
+
+def heard(question: str, first: str, second: str = "I love tea.") -> Answer:
+    """The answer after two statements, a month apart, of one nameless speaker."""
+    with Agent(path=":memory:") as agent:
+        agent.remember(first, at=datetime(2026, 1, 5, tzinfo=UTC))
+        agent.remember(second, at=datetime(2026, 2, 5, tzinfo=UTC))
+        return agent.ask(question)
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("What car do I drive?", "They moved my driving test to 3 June."),
+        ("What bike do I ride?", "The riding lessons were cancelled again."),
+        ("Which book am I reading?", "My reading glasses broke yesterday."),
+        ("What food do I cook?", "My cooking class starts in May."),
+        ("Where did I live before Bradford?", "I'm living with my mum in Bradford now."),
+        ("Where did I work before Siemens?", "I work at Siemens now."),
+        ("Where did we live before moving to Graz?", "We live in Graz, near the park."),
+    ],
+)
+def test_a_word_of_another_thing_or_of_what_came_after_supports_nothing(
+    question: str, said: str
+) -> None:
+    assert heard(question, said).verdict is not Verdict.SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("question", "first", "second", "lead"),
+    [
+        ("What car do I drive?", "I drive a red Fiesta.", "I love tea.", "user said"),
+        ("Where did I live before Bradford?", "Before Bradford I lived in Leeds.", "", "Leeds."),
+        (
+            "Where did I live before moving to Bradford?",
+            "I live in Leeds.",
+            "I moved to Bradford.",
+            "Leeds.",
+        ),
+        (
+            "When is my driving test?",
+            "My driving test is on 14 May.",
+            "They moved my driving test to 3 June.",
+            "3 June 2026.",
+        ),
+        (
+            "When is the wedding?",
+            "The wedding is on 3 May.",
+            "We've moved the wedding to 10 May.",
+            "10 May 2026.",
+        ),
+        (
+            "When's my flight?",
+            "My flight is on 2 April.",
+            "My flight was put back to 4 April.",
+            "4 April 2026.",
+        ),
+        ("What do I do for a living?", "I live in Lisbon.", "I work as a nurse.", "user said"),
+    ],
+)
+def test_the_right_words_still_do(question: str, first: str, second: str, lead: str) -> None:
+    answer = heard(question, first, second or "I love tea.")
+    assert answer.verdict is Verdict.SUPPORTED and answer.text.startswith(lead)
+    if "living" in question:
+        assert "nurse" in answer.text and "Lisbon" not in answer.text

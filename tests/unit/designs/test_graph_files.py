@@ -32,8 +32,7 @@ from memagent.memory.graph_export import (
     _words,  # pyright: ignore[reportPrivateUsage]
     graph_document,
 )
-from memagent.pages.graph_page import safe_json
-from memagent.pages.layout import force_layout, time_layout
+from memagent.pages.graph_page import force_layout, safe_json, time_layout
 from memagent.state.effects import tokenize
 
 TOLD = (

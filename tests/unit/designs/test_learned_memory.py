@@ -10,6 +10,7 @@ import pytest
 
 from memagent import Agent
 from memagent.cli.doctor import Examination, _examine_weights
+from memagent.core.answers import Verdict
 from memagent.core.ops import Update
 from memagent.core.records import Session, Turn
 from memagent.designs.parts import reading
@@ -63,6 +64,59 @@ def test_the_present_and_the_earlier_wording_answer_their_own_questions() -> Non
         before = agent.ask("Where did Zarina live before?")
         assert "Quorbal" in before.text
         assert before.citations[0].turn_id == "D1:1"
+
+
+def test_a_changed_memory_is_found_by_its_earlier_words_and_quoted_in_its_newest() -> None:
+    with Agent(design="learned", path=":memory:") as agent:
+        heard(
+            agent,
+            [("Mara", "Levi has guitar lessons on Mondays.")],
+            [("Mara", "We sold the guitar, there is a drum kit in the bedroom now.")],
+        )
+        answer = agent.ask("Does Levi have guitar lessons?")
+        assert answer.verdict is Verdict.QUOTED
+        assert "drum kit" in answer.text and "on Mondays" not in answer.text
+        assert answer.citations[0].turn_id == "D2:1"
+
+
+def test_a_day_that_was_given_up_answers_no_question_about_when_it_is() -> None:
+    with Agent(design="learned", path=":memory:") as agent:
+        heard(
+            agent,
+            [("Irina", "My appointment at the consulate is on 12 September.")],
+            [("Irina", "The consulate cancelled, no new date yet.")],
+        )
+        answer = agent.ask("When is Irina's appointment?")
+        assert "12 September" not in answer.text
+        assert answer.citations[0].turn_id == "D2:1"
+
+
+@pytest.mark.parametrize("later", ["They put me next to the printer.", "It is sunny there."])
+def test_what_a_later_statement_may_have_ended_is_doubted(later: str) -> None:
+    with Agent(design="learned", path=":memory:") as agent:
+        for number, text in enumerate(("My desk is by the window.", later), start=1):
+            turn = Turn(id=f"D{number}:1", speaker="Noa", text=text)
+            agent.remember(
+                Session(id=f"S{number}", at=START + timedelta(days=number), turns=(turn,))
+            )
+        assert "My desk is by the window." in active(agent), "too unsure to change it"
+        answer = agent.ask("Where is Noa's desk?")
+        doubted = any("may have changed that" in note for note in answer.notes)
+        assert doubted == ("printer" in later)
+        assert (answer.verdict is Verdict.SUPPORTED) != doubted
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "My brother moved to Vestrin, he lives by the harbour now.",
+        "Greetings from Vestrin, we are here until Sunday.",
+    ],
+)
+def test_a_brothers_move_and_a_holiday_move_nobody(second: str) -> None:
+    with Agent(design="learned", path=":memory:") as agent:
+        heard(agent, [("Ana", "I live in Quorbal.")], [("Ana", second)])
+        assert "I live in Quorbal." in active(agent)
 
 
 @pytest.mark.parametrize(
@@ -133,3 +187,53 @@ def test_the_doctor_tells_the_digest_of_the_weights(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(language_reader, "open_reader", gone)
     _examine_weights(report)
     assert report.problems == ["the reader's weights cannot be read: gone"]
+
+
+BELONGINGS = (
+    [("Ana", "I'm allergic to penicillin.")],
+    [("Ana", "My laptop is a ThinkPad.")],
+    [("Ana", "We painted the kitchen green.")],
+)
+
+
+def test_what_is_near_in_meaning_is_quoted_where_no_word_fits_and_never_supported() -> None:
+    question = "What medicine can't I take?"
+    with Agent(design="learned", path=":memory:") as agent:
+        heard(agent, *BELONGINGS)
+        answer = agent.ask(question)
+        assert answer.verdict is Verdict.QUOTED
+        assert answer.citations[0].quote == "I'm allergic to penicillin."
+        assert any("by its meaning, not by its words" in note for note in answer.notes)
+    with Agent(design="verbatim", path=":memory:") as agent:
+        heard(agent, *BELONGINGS)
+        assert agent.ask(question).abstained, "no word of it is met"
+
+
+def test_what_nothing_is_near_to_is_not_answered() -> None:
+    with Agent(design="learned", path=":memory:") as agent:
+        heard(agent, *BELONGINGS)
+        assert agent.ask("How deep is the Mariana Trench?").abstained
+
+
+def test_a_statement_that_took_the_wrong_place_is_not_sure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong = language_reader.Change(0, "replaces", 0.9, "a wrong change")
+    monkeypatch.setattr(language_reader.Reader, "changes", lambda *_: (wrong,))
+    with Agent(design="learned", path=":memory:") as agent:
+        heard(
+            agent,
+            [("Ana", "I work as a radiographer at the hospital.")],
+            [("Ana", "I am staying with my mum in Bradford until the summer.")],
+        )
+        assert active(agent)[0].startswith("I am staying")
+        answer = agent.ask("Where does Ana work?")
+        assert answer.verdict is not Verdict.SUPPORTED
+        assert any("an earlier wording only" in note for note in answer.notes)
+
+
+def test_readings_are_kept_without_the_texts() -> None:
+    with Agent(design="learned", path=":memory:") as agent:
+        heard(agent, *MOVE)
+    assert reading._KNOWN
+    assert all(isinstance(key, bytes) and len(key) == 32 for key in reading._KNOWN)

@@ -23,8 +23,7 @@ from memagent.core.snapshot import Commit
 from memagent.core.trials import SUCCEEDED, Credit, Trial, TrialEnded, TrialStep
 from memagent.designs.base import Lesson, MemoryDesign, SlotContext
 from memagent.designs.experience import ace, case_bank, exp_rag, mem_rl, mistake_notebook
-from memagent.designs.parts.lessons import CaseScorer, actions_of, no_worse
-from memagent.designs.parts.retrieval import ValueRetriever
+from memagent.designs.parts.lessons import CaseScorer, ValueRetriever, actions_of, no_worse
 from memagent.embed.static import HashEmbedder, StaticEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory

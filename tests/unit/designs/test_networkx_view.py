@@ -17,7 +17,7 @@ from memagent.core.ops import Add, Delete, Update
 from memagent.core.records import Event, EventEdge, Relation
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.add_only import DESIGN
-from memagent.events.graph_files import FrozenEventGraph, as_networkx
+from memagent.events.graph_files import FrozenEventGraph
 from memagent.state.adjacency import GraphState, graph_delta_between, graph_of
 from memagent.testing import FunctionModel
 
@@ -55,7 +55,7 @@ def plain(graph: GraphState) -> Any:
 @pytest.mark.parametrize("seed", range(5))
 def test_algorithms_give_what_they_give_on_an_ordinary_graph(seed: int) -> None:
     state = random_graph(40, 120, seed)
-    view, ordinary = cast("Any", as_networkx(state)), plain(state)
+    view, ordinary = cast("Any", FrozenEventGraph(state)), plain(state)
     assert isinstance(view, FrozenEventGraph)
     assert nx.utils.graphs_equal(view.copy(), ordinary)
     assert (view.number_of_nodes(), view.number_of_edges()) == (
@@ -88,7 +88,7 @@ def test_walks_reach_what_a_breadth_first_search_reaches(seed: int) -> None:
 
 
 def test_a_view_is_frozen_and_a_copy_is_not() -> None:
-    view: Any = as_networkx(random_graph(5, 5, 1))
+    view: Any = FrozenEventGraph(random_graph(5, 5, 1))
     for change in (
         lambda: view.add_node("x"),
         lambda: view.add_edge("n000", "n001"),

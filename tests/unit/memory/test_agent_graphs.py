@@ -18,6 +18,7 @@ from langgraph.runtime import Runtime
 
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Question, Verdict
+from memagent.core.errors import ConfigError
 from memagent.core.exchange import FinishReason, ModelRequest, ModelResponse, Role, ToolCall
 from memagent.core.records import Chunk, Session
 from memagent.core.snapshot import EMPTY
@@ -30,7 +31,7 @@ from memagent.memory.bank import MemoryBank
 from memagent.memory.citing import NOT_CARRIED
 from memagent.memory.incoming import split_session
 from memagent.testing import FunctionModel, ScriptedModel
-from memagent.testing.design_kit import small_conversation
+from memagent.testing.kits import small_conversation
 
 NEWS = {"1": "she moved to Lisbon", "2": "Rex is allergic", "3": "she lives in Porto"}
 
@@ -146,6 +147,11 @@ async def test_the_graphs_run_inside_a_users_graph() -> None:
     await story()
 
 
+async def test_a_graph_without_an_agent_says_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match=r"answer_node\(agent\)"):
+        await ANSWER.compiled.ainvoke({"question": Question(text="Where does Ana live?")})
+
+
 async def test_one_compiled_graph_serves_agents_at_the_same_time() -> None:
     agents = [new_agent() for _ in range(16)]
     sessions = small_conversation()
@@ -238,7 +244,7 @@ TRACED = """
         return real(self, address)
     socket.socket.connect = watched
     from memagent.agent import Agent
-    from memagent.testing.design_kit import small_conversation
+    from memagent.testing.kits import small_conversation
     with Agent(path=":memory:", design="verbatim") as agent:
         for session in small_conversation():
             agent.remember(session)

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from memagent import Agent, AsyncAgent, ConfigError
-from memagent.agent_parts import AgentOptions
+from memagent.async_agent import AgentOptions, AsyncOptions
 from memagent.config import LiteLLMEmbedderSettings
 from memagent.core.errors import InputError, ModelUnavailable, StoreError, StoreReadOnly
 from memagent.core.records import Trust
 from memagent.core.snapshot import EMPTY
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.parts import build_embedder, embedder_settings
+from memagent.opening.parts import build_embedder, embedder_settings
 from memagent.testing import FunctionModel, ScriptedModel
 
 MAY = datetime(2024, 5, 1, tzinfo=UTC)
@@ -73,7 +73,7 @@ async def test_what_cannot_be_opened_leaves_no_lock(tmp_path: Path) -> None:
         with pytest.raises((ConfigError, InputError)):
             AsyncAgent(path=tmp_path / "m.db", **wrong)  # type: ignore[arg-type]
     async with AsyncAgent(path=tmp_path / "m.db") as agent:
-        assert agent.design.name == "verbatim"
+        assert agent.design.name == "learned"
 
 
 async def test_an_agent_over_a_bank_is_a_value_that_owns_nothing(tmp_path: Path) -> None:
@@ -95,10 +95,11 @@ async def test_an_agent_over_a_bank_is_a_value_that_owns_nothing(tmp_path: Path)
 
 def test_both_agents_name_the_same_options() -> None:
     assert {"design", "embedder", "tools", "base_url"} <= AgentOptions.__annotations__.keys()
-    for kind in (Agent, AsyncAgent):
+    assert AgentOptions.__annotations__.keys() < AsyncOptions.__annotations__.keys()
+    for kind, options in ((Agent, "AgentOptions"), (AsyncAgent, "AsyncOptions")):
         parameters = inspect.signature(kind).parameters
         assert {"model", "user_id", "path"} <= set(parameters)
-        assert parameters["options"].annotation == "Unpack[AgentOptions]"
+        assert parameters["options"].annotation == f"Unpack[{options}]"
         with pytest.raises(TypeError, match="unexpected keyword argument 'modell'"):
             kind(path=":memory:", modell="x")  # type: ignore[call-arg]
     for verb in ("ask", "stream"):
@@ -191,7 +192,7 @@ def test_status_tells_what_waits_and_what_failed() -> None:
     with Agent(path=":memory:", embedder="hashing") as agent:
         agent.remember("I live in Rome.")
         status = agent.status()
-        assert (status.model, status.design, status.path) == (None, "verbatim", None)
+        assert (status.model, status.design, status.path) == (None, "learned", None)
         assert (status.memories, status.sessions, status.failed) == (1, 1, 0)
     failing = Agent(FunctionModel(fail), path=":memory:", embedder="hashing")
     failing.remember("I live in Rome.", background=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.pages.journal_words import describe_entry
+from memagent.protocols import Matrix
 
 IBAN, THIEF = "Ana's account is NO93 1111.", "Ana's account is NO66 9999."
 SAID = Session(id="s1", turns=(Turn(id="t1", speaker="Ana", text="My account is NO93 1111."),))
@@ -178,6 +180,40 @@ async def test_turns_stay_where_asked(memory: Memory) -> None:
     await memory.erase(item.id, keep_turns=True)
     assert (await memory.sessions())[0].turns[0].text == "My account is NO93 1111."
     assert await memory.get_all(include_deleted=True) == []
+
+
+class _Counting(HashEmbedder):
+    """An embedder that remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(dim=32)
+        self.texts: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        self.texts += texts
+        return await super().embed(texts)
+
+
+async def test_an_erasure_embeds_nothing_again_and_searches_as_a_new_memory_does() -> None:
+    embedder, journal, scope = _Counting(), MemoryJournal(), Scope(user_id="ana")
+    bank = MemoryBank(embedder=embedder, scope=scope, journal=journal)
+    memory = Memory(bank)
+    for at in range(30):
+        await memory.add(f"Ana likes tea number {at}")
+    gone = (await memory.search("tea number 7", k=1))[0].item
+    assert gone is not None
+    embedder.texts.clear()
+    await memory.erase(gone.id)
+    hits = await memory.search("tea number 8", k=40)
+    assert [text for text in embedder.texts if text != "tea number 8"] == []
+    assert gone.text not in bank.view.index.arena.texts()
+    other = Memory(MemoryBank(embedder=HashEmbedder(dim=32), scope=scope, journal=journal))
+    again = await other.search("tea number 8", k=40)
+    assert [(hit.id, hit.score) for hit in hits] == [(hit.id, hit.score) for hit in again]
+    assert len(hits) == 29
+    await memory.add("Ana likes coffee")
+    await memory.search("coffee")
+    assert "Ana likes coffee" in embedder.texts
 
 
 async def test_an_erased_session_takes_what_rests_on_it(memory: Memory) -> None:

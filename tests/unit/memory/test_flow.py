@@ -21,7 +21,7 @@ from memagent.graphs.ingest import INGEST
 from memagent.graphs.state import AgentContext, Flow, Node, NodeRuntime, Step
 from memagent.memory.bank import MemoryBank
 from memagent.memory.incoming import split_session
-from memagent.testing.design_kit import small_conversation
+from memagent.testing.kits import small_conversation
 
 
 def new_agent() -> AsyncAgent:
@@ -128,7 +128,7 @@ def get_config_or_none() -> Any:
 UNTRACED = """
     import asyncio, sys
     from memagent import Agent
-    from memagent.testing.design_kit import small_conversation
+    from memagent.testing.kits import small_conversation
     with Agent(path=":memory:", design="verbatim") as agent:
         for session in small_conversation():
             agent.remember(session)

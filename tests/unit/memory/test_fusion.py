@@ -16,11 +16,10 @@ from memagent.core.recipes import PLAIN
 from memagent.core.records import Fact, MemoryItem, SourceRef
 from memagent.embed.static import StaticEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.search.fusion import ARM_WEIGHTS, Pool
-from memagent.search.scoring import Ranking, Scored, Scoring
+from memagent.search.fusion import ARM_WEIGHTS, ASKING, TOLD_CHARS, Pool, asking, length
+from memagent.search.index import Ranking, Scored, Scoring
 from memagent.search.segments import CONTEXT, OWN
-from memagent.search.weights import ASKING, TOLD_CHARS, asking, length
-from memagent.state.effects import K1, B, query_terms
+from memagent.state.effects import query_terms
 
 TOLD = "went to the market and bought a red bicycle with a basket for the weekend"
 Numbers = Mapping[str, float]
@@ -144,23 +143,20 @@ async def test_no_text_reaches_the_most_of_bm25_and_unknown_words_make_it_higher
             [("Ana", "tulip " * 400), ("Rui", "a tulip and a rose"), ("Rui", "the cellar")]
         )
     ).view.index
-    scoring = Scoring(view, terms=view.arena.known_terms(query_terms("tulip rose")), k1=K1, b=B)
+    scoring = Scoring(view, words=query_terms("tulip rose"))
+    further = Scoring(view, words=query_terms("tulip rose unheard"))
     for field in (OWN, CONTEXT):
         most = scoring.lexical_most(field=field)
-        best = scoring.lexical(k=3, field=field)[0][1]
-        assert 0 < best < most < scoring.lexical_most(unknown=1, field=field)
-    assert Scoring(view, k1=K1, b=B).lexical_most() == 0.0
+        best = scoring.listed(scoring.words(k=3, field=field))[0][1]
+        assert 0 < best < most < further.lexical_most(field=field)
+    assert Scoring(view).lexical_most() == 0.0
 
 
 async def test_a_word_that_only_deleted_items_used_counts_like_one_never_seen() -> None:
     async def most(texts: Sequence[tuple[str, str]], *, forget: str | None) -> tuple[int, float]:
         bank = await bank_of(texts)
         view = bank.view.index if forget is None else bank.view.index.drop([forget])
-        words = query_terms("tulip cellar")
-        terms = view.arena.known_terms(words)
-        return len(view), Scoring(view, terms=terms, k1=K1, b=B).lexical_most(
-            unknown=len(words) - len(terms)
-        )
+        return len(view), Scoring(view, words=query_terms("tulip cellar")).lexical_most()
 
     kept = [("Rui", "the cellar"), ("Rui", "the attic")]
     never, forgotten = (

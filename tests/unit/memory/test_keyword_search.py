@@ -12,8 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from memagent.core.answers import Filter
 from memagent.core.records import MemoryItem
-from memagent.search.index import IndexView
-from memagent.search.scoring import Scoring
+from memagent.search.index import IndexView, Scoring
 from memagent.search.segments import Arena, make_doc
 from memagent.state.effects import K1, B, query_terms, tokenize
 
@@ -45,8 +44,8 @@ def view_of(texts: list[str], *, batches: int = 1, replaced: int = 0) -> IndexVi
 def scores(
     view: IndexView, text: str, k: int = 1_000, where: Filter | None = None
 ) -> dict[str, float]:
-    terms = view.arena.known_terms(query_terms(text))
-    found = Scoring(view, terms=terms, k1=K1, b=B).lexical(k=k, where=where)
+    scoring = Scoring(view, words=query_terms(text))
+    found = scoring.listed(scoring.words(k=k, where=where))
     return {item.id: score for item, score in found}
 
 

@@ -30,7 +30,7 @@ from memagent.memory.facade import Memory
 from memagent.memory.timetravel import as_of
 from memagent.memory.view import MOST_PAST
 from memagent.service.connections import collect_when_idle, serving_interpreter
-from memagent.state.fold import EMPTY_STATE, apply
+from memagent.state.fold import EMPTY_STATE, BankState, apply
 
 ENTRIES = 400
 
@@ -149,10 +149,17 @@ async def test_undo_in_a_memory_of_a_few_large_commits_applies_none_of_them_agai
     for number in range(2):
         await bank.commit(batch(Add(fact=fact(f"more {number}"))), source=DIRECT)
         digests.append(bank.state.digest())
-    monkeypatch.setattr(log_module, "applied", None)  # what replays for a look at the past
+    applied: list[int] = []
+
+    def counted(state: BankState, row: JournalRow) -> BankState:
+        applied.append(row.seq)
+        return apply(state, row)
+
+    monkeypatch.setattr(log_module, "apply", counted)
     for before in reversed(digests[:-1]):
         await undo(bank)
         assert bank.state.digest() == before
+    assert applied == [4, 5]
 
 
 async def test_as_of_near_the_end_takes_over_the_index_and_is_kept_until_an_erasure() -> None:

@@ -17,9 +17,8 @@ from memagent.core.snapshot import GraphDelta
 from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
-from memagent.state.fold import BankState
+from memagent.state.fold import BankState, age_key, change_key
 from memagent.state.listing import Listing
-from memagent.state.orders import age_key, change_key
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -32,17 +31,17 @@ def check(state: BankState) -> None:
     """Compare the kept orders with sorts of all items."""
     orders = state.orders
     by_age = sorted(age_key(state, item) for item in state.items.values())
-    assert list(orders.by_age(state)) == by_age
-    assert list(orders.by_change(state)) == sorted(
+    assert list(orders.by("age", state)) == by_age
+    assert list(orders.by("change", state)) == sorted(
         change_key(state, item) for item in state.items.values()
     )
     by_expiry = sorted((end, key) for key, end in state.expiring.items())
-    assert list(orders.by_expiry(state)) == by_expiry
+    assert list(orders.by("expiry", state)) == by_expiry
     cited = {(turn, name) for name in state.items for version in state.versions(name)
              for turn in version.source_turn_ids}  # fmt: skip
     cited |= {(turn, node.id) for node in state.graph.all_nodes() if node.kind is NodeKind.EVENT
               for turn in node.source_turn_ids}  # fmt: skip
-    assert list(orders.by_source(state)) == sorted(cited)
+    assert list(orders.by("source", state)) == sorted(cited)
 
 
 async def act(made: Memory, dice: Random, number: int) -> None:
@@ -95,7 +94,7 @@ async def test_the_orders_are_those_of_a_sort_whatever_happens(seed: int) -> Non
     check(made.bank.state)
     check((await made.as_of(AsOf(recorded=30))).bank.state)
     await made.reset(user_id="default")
-    assert list(made.bank.state.orders.by_age(await made.bank.sync())) == []
+    assert list(made.bank.state.orders.by("age", await made.bank.sync())) == []
     check(made.bank.state)
 
 

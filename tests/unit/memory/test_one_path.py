@@ -7,7 +7,7 @@ from __future__ import annotations
 import rollout_kit as kit
 
 from environments import play, replay_session
-from environments.play.snapshot_json import snapshot_to_json
+from environments.play.snapshots import snapshot_to_json
 from memagent import Agent
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.snapshot import EMPTY, MemorySnapshot

@@ -375,6 +375,32 @@ def test_entries_beyond_the_limit_are_counted_once() -> None:
     assert [bad.reason for bad in parsed.rejected] == [RejectReason.TOO_MANY_OPS]
 
 
+@pytest.mark.parametrize(("lines", "kept"), [(150, 150), (MAX_ENTRIES, 256), (400, MAX_ENTRIES)])
+def test_objects_line_by_line_are_one_list_up_to_the_limit(lines: int, kept: int) -> None:
+    parsed = parse_facts("\n".join(json.dumps({"text": f"f{at}"}) for at in range(lines)))
+    assert [fact.text for fact in parsed.values] == [f"f{at}" for at in range(kept)]
+    too_many = [RejectReason.TOO_MANY_OPS] if lines > MAX_ENTRIES else []
+    assert [bad.reason for bad in parsed.rejected] == too_many
+
+
+def test_a_list_of_plain_texts_is_corrected_like_any_other() -> None:
+    parsed = parse_facts('{"facts": ["Bo drinks tea"]} No: {"facts": ["Bo drinks coffee"]}')
+    assert [fact.text for fact in parsed.values] == ["Bo drinks coffee"]
+    assert "an earlier answer" in parsed.rejected[0].detail
+
+
+def test_a_bare_address_is_no_comment_and_an_escape_no_end_of_a_key() -> None:
+    (fact,) = parse_facts('{"facts": [{"text": http://example.com/x // a comment\n}]}').values
+    assert fact.text == "http://example.com/x"
+    found = extract_json('{"text": "Ana said "hi, "new\\nkey": 1, "a": }')
+    assert isinstance(found.value, dict) and "key" not in found.value
+
+
+def test_what_is_broken_and_too_long_to_mend_is_said() -> None:
+    parsed = parse_facts('{"facts": [' + "tea " * 5_000)
+    assert "over 16384 characters is not mended" in parsed.rejected[0].detail
+
+
 def test_the_list_that_is_meant_is_found_among_others() -> None:
     text = (
         'Facts seen: [0, 1]. My notes {"plan": "add"}.\nResult: {"ops": [{"op": "ADD", "fact": 1}]}'

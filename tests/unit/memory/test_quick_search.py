@@ -17,11 +17,18 @@ from memagent.core.recipes import BALANCED, FAST, PLAIN, Recipe
 from memagent.core.records import Fact, Session, SourceRef, Turn
 from memagent.embed.static import StaticEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.search.fusion import ARM_WEIGHTS, ORDER_DECIMALS, hits_of
-from memagent.search.scoring import Scoring, rounded
+from memagent.search.fusion import (
+    ARM_WEIGHTS,
+    ORDER_DECIMALS,
+    asking,
+    calls,
+    hits_of,
+    length,
+    named_in,
+)
+from memagent.search.index import Scoring, rounded
 from memagent.search.segments import CONTEXT, OWN
-from memagent.search.weights import asking, calls, length, named_in
-from memagent.state.effects import K1, B, query_terms
+from memagent.state.effects import query_terms
 
 NOW = datetime(2024, 5, 1, tzinfo=UTC)
 RECIPES = (
@@ -95,10 +102,9 @@ def by_dictionary(bank: MemoryBank, query: Query, *, k: int) -> list[tuple[str, 
     """Ids and scores of a plain search, item by item in plain Python."""
     recipe = query.recipe or PLAIN
     words = query_terms(query.text) if "lexical" in query.arms else []
-    terms = bank.view.index.arena.known_terms(words)
     vector = StaticEmbedder().encode([query.text])[0] if "dense" in query.arms else None
-    scoring = Scoring(bank.view.index, vector=vector, terms=terms, k1=K1, b=B)
-    size, unknown = max(recipe.pool, 2 * k), len(words) - len(terms)
+    scoring = Scoring(bank.view.index, vector=vector, words=words)
+    size = max(recipe.pool, 2 * k)
     sums: dict[str, float] = {}
     floors, items = 0.0, bank.state.items
     for arm in ("dense", "dense_context", "lexical", "lexical_context"):
@@ -106,10 +112,13 @@ def by_dictionary(bank: MemoryBank, query: Query, *, k: int) -> list[tuple[str, 
             continue
         field = CONTEXT if arm.endswith("context") else OWN
         if arm.startswith("dense"):
-            ranking, most = scoring.nearest(k=size, field=field, where=query.where), 1.0
+            ranking, most = (
+                scoring.listed(scoring.cosines(k=size, field=field, where=query.where)),
+                1.0,
+            )
         else:
-            ranking = scoring.lexical(k=size, field=field, where=query.where)
-            most = scoring.lexical_most(unknown=unknown, field=field)
+            ranking = scoring.listed(scoring.words(k=size, field=field, where=query.where))
+            most = scoring.lexical_most(field=field)
         weight = ARM_WEIGHTS[arm] / max(most, 1e-9)
         floor = max(ranking[size - 1][1], 0.0) if len(ranking) >= size else 0.0
         floors += weight * floor

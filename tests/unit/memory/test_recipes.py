@@ -30,11 +30,18 @@ from memagent.memory.facade import Memory
 from memagent.protocols import VectorIndex
 from memagent.readers import iter_conversations
 from memagent.search.cuts import budget, collapse, fixed_words, quota, token_estimate, word_overlap
-from memagent.search.fusion import ARM_WEIGHTS
-from memagent.search.scoring import Scoring
+from memagent.search.fusion import (
+    ARM_WEIGHTS,
+    calls,
+    importance,
+    length,
+    named_in,
+    nearness,
+    recency,
+)
+from memagent.search.index import Scoring
 from memagent.search.segments import CONTEXT, OWN
-from memagent.search.weights import calls, importance, length, named_in, proximity, recency
-from memagent.state.effects import K1, B, query_terms
+from memagent.state.effects import query_terms
 from memagent.vectors.projection import IndexProjection
 
 SAMPLE = ROOT / "examples" / "data" / "two_friends.txt"
@@ -123,17 +130,17 @@ def test_recency_halves_with_each_half_life(age_days: int, weight: float) -> Non
     ],
 )
 def test_proximity_halves_with_each_length_of_the_span(what: dict[str, Any], near: float) -> None:
-    assert proximity(item(**what), span(10, 20)) == pytest.approx(near)
+    assert nearness(span(10, 20))(item(**what)) == pytest.approx(near)
 
 
 def test_proximity_to_an_open_span_counts_from_its_bound() -> None:
     since = TimeSpan(start=DAY)
-    assert proximity(item(said_at=DAY + timedelta(days=999)), since) == 1.0
-    assert proximity(item(said_at=DAY - timedelta(days=30)), since) == pytest.approx(0.5)
+    assert nearness(since)(item(said_at=DAY + timedelta(days=999))) == 1.0
+    assert nearness(since)(item(said_at=DAY - timedelta(days=30))) == pytest.approx(0.5)
 
 
 def test_a_span_that_ends_where_the_asked_one_begins_is_near_and_not_in_it() -> None:
-    assert 0.999 < proximity(item(valid=span(5, 10)), span(10, 20)) < 1.0
+    assert 0.999 < nearness(span(10, 20))(item(valid=span(5, 10))) < 1.0
 
 
 def test_importance_is_stated_or_learned_and_stays_between_nought_and_one() -> None:
@@ -475,14 +482,9 @@ async def test_every_hit_explains_its_score_and_none_is_there_twice(name: str, m
 
 def most_of(bank: MemoryBank, text: str) -> dict[str, float]:
     """What the keyword arms could give at most for a text."""
-    words = query_terms(text)
-    terms = bank.view.index.arena.known_terms(words)
-    scoring = Scoring(bank.view.index, terms=terms, k1=K1, b=B)
-    unknown = len(words) - len(terms)
+    scoring = Scoring(bank.view.index, words=query_terms(text))
     fields = {"lexical": OWN, "lexical_context": CONTEXT}
-    return {
-        arm: scoring.lexical_most(unknown=unknown, field=field) for arm, field in fields.items()
-    }
+    return {arm: scoring.lexical_most(field=field) for arm, field in fields.items()}
 
 
 @pytest.mark.parametrize("name", RECIPES)

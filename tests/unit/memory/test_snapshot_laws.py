@@ -271,6 +271,5 @@ async def test_a_version_conflict_between_plan_and_state_is_rejected_not_lost() 
         bank.state,
         OpBatch(accepted=(Update(id=target, version=1, text="late"), Delete(id="mem_none"))),
         source=DIRECT,
-        commit_id="c9",
     )
     assert [one.reason.value for one in commit.rejected] == ["stale_version", "unknown_id"]

@@ -497,3 +497,18 @@ def test_last_this_and_next_follow_each_other(day: date) -> None:
         assert last.precedes(this)
         assert this.precedes(following)
         assert last.granularity == this.granularity == following.granularity
+
+
+@pytest.mark.parametrize(
+    ("text", "month"),
+    [
+        ("seit 3. Jänner 2025", 1),
+        ("im JÄNNER 2025", 1),
+        ("el 5 de setiembre de 2025", 9),
+        ("el 5 de septiembre de 2025", 9),
+        ("am 3. März 2025", 3),
+    ],
+)
+def test_names_of_months_that_only_some_countries_use(text: str, month: int) -> None:
+    (found,) = find_times(text, anchor=datetime(2025, 12, 1, tzinfo=UTC))
+    assert found.span.start is not None and found.span.start.month == month

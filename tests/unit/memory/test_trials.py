@@ -13,7 +13,9 @@ from learning_kit import CountingLearner, agent_of, learning_design
 
 from memagent.async_agent import AsyncAgent
 from memagent.core import crash_points
+from memagent.core.answers import AsOf, Question
 from memagent.core.errors import (
+    ConfigError,
     InputError,
     MemoryNotFound,
     ModelError,
@@ -425,3 +427,20 @@ async def test_a_reader_can_neither_begin_nor_report(tmp_path: Path) -> None:
         with pytest.raises(StoreReadOnly):
             await reader.report(recall, 1.0)
         assert await reader.resume() == []
+
+
+async def test_a_trial_is_of_the_present() -> None:
+    async with AsyncAgent(path=":memory:") as agent:
+        await agent.remember("I live in Lisbon.", at="2024-01-01")
+        with pytest.raises(InputError, match="a trial happens now"):
+            await agent.recall(Question(text="Where?", as_of=AsOf(recorded=1)))
+
+
+async def test_a_bank_is_opened_by_its_own_user_and_mode() -> None:
+    async with AsyncAgent(user_id="bob", path=":memory:") as agent:
+        assert AsyncAgent(user_id="bob", bank=agent.bank).bank is agent.bank
+        assert AsyncAgent(bank=agent.bank).bank is agent.bank
+        with pytest.raises(ConfigError, match="that of 'bob', not of 'ana'"):
+            AsyncAgent(user_id="ana", bank=agent.bank)
+        with pytest.raises(ConfigError, match="its own path, embedder and mode"):
+            AsyncAgent(bank=agent.bank, read_only=True)

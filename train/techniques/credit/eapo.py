@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from memagent.core.errors import ConfigError
 from train.credit.advantages import group_zscore
-from train.credit.groups import TokenValues
-from train.credit.scored import ScoredGroup
+from train.credit.groups import ScoredGroup, TokenValues
 
 
 class Eapo:

@@ -18,7 +18,7 @@ from typing import Any
 
 from memagent.core.errors import ConfigError
 from train.credit.advantages import group_zscore
-from train.credit.scored import ScoredGroup
+from train.credit.groups import ScoredGroup
 
 
 class ByParts:

@@ -20,7 +20,7 @@ import torch
 
 from memagent.core.errors import ConfigError
 from train.credit.advantages import group_zscore
-from train.credit.scored import ScoredGroup
+from train.credit.groups import ScoredGroup
 from train.techniques.credit.gdpo import ByParts
 
 

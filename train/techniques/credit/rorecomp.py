@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memagent.core.errors import ConfigError
-from train.credit.scored import ScoredGroup
-from train.credit.slots import Selector
+from train.credit.groups import ScoredGroup, Selector
 
 
 class RoRecomp(Selector):

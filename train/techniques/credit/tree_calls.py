@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from memagent.core.exchange import TokenTrace
-from train.credit.groups import TokenValues
-from train.credit.scored import ScoredGroup
+from train.credit.groups import ScoredGroup, TokenValues
 
 Node = tuple[tuple[int, ...], ...]
 """Prompts and replies by turns, from the first prompt on."""

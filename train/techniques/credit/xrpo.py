@@ -15,7 +15,7 @@ from math import exp
 from statistics import fmean
 
 from train.credit.advantages import group_zscore
-from train.credit.scored import ScoredGroup
+from train.credit.groups import ScoredGroup
 
 
 class Xrpo:

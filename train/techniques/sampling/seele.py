@@ -2,10 +2,10 @@
 
     success = sigmoid(slope * (share - difficulty))
 
-Slope and difficulty of a session's curve are fitted to the pairs (share of hints,
+Slope and difficulty of the curve of a kind of session are fitted to the pairs (share of hints,
 success) of its last visits, of which the newest counts most. The next share is where the
 curve meets `target`, within [0, 1]. Changed: the paper fits over several rounds inside a
-step; here a visit is a round. So a session must be visited several times.
+step; here a visit is a round.
 """
 
 from __future__ import annotations
@@ -45,17 +45,20 @@ class Seele(Hinter):
             raise ConfigError("seele: target in (0, 1), start in [0, 1]")
         self.target, self.start = target, start
         self.shares: dict[str, float] = {}
+        self.given: dict[str, float] = {}
+        """Shares that the present step showed; sessions of one kind end one after another."""
         self.seen: dict[str, list[tuple[float, float]]] = {}
 
     def share(self, name: str, draws: random.Random, /) -> float:
-        """Return the share for the session's next visit."""
+        """Return the share for the kind's next visit."""
         del draws
-        return self.shares.get(name, self.start)
+        self.given[name] = self.shares.get(name, self.start)
+        return self.given[name]
 
     def see(self, name: str, rewards_G: Sequence[float], /) -> None:
-        """Fit the session's curve to what its runs earned, and move its share."""
+        """Fit the kind's curve to what the runs of a session earned, and move its share."""
         if rewards_G:
-            given = self.shares.get(name, self.start)
+            given = self.given.get(name, self.start)
             self.seen[name] = [*self.seen.get(name, []), (given, accuracy(rewards_G))][-6:]
             slope, place = fitted(self.seen[name])
             share = place + log(self.target / (1 - self.target)) / slope
@@ -63,10 +66,11 @@ class Seele(Hinter):
 
     def state(self) -> Mapping[str, Any]:
         """Return the shares and the pairs they were fitted to."""
-        return {"shares": self.shares, "seen": self.seen}
+        return {"shares": self.shares, "given": self.given, "seen": self.seen}
 
     def load(self, state: Any, /) -> None:
         """Take the shares and the pairs."""
         self.shares = dict(state["shares"])
+        self.given = dict(state.get("given", self.shares))
         seen = state.get("seen", {})
         self.seen = {name: [(at, won) for at, won in pairs] for name, pairs in seen.items()}

@@ -19,12 +19,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
-from typing import Final
+from math import log
+from typing import TYPE_CHECKING, Final, Protocol
 
+from memagent.core import Later
 from memagent.core.answers import (
+    MAX_RULED_CHARS,
     QUOTED_FROM,
     SUPPORTED_FROM,
     Answer,
@@ -34,10 +37,12 @@ from memagent.core.answers import (
     Question,
     Verdict,
 )
+from memagent.core.long_work import aside
 from memagent.core.records import MemoryItem, TimeSpan, Trust
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.lines import day_span
-from memagent.designs.parts.rules.corrections import latest_first, stands_alone
+from memagent.designs.parts.retrieval import plain_words
+from memagent.designs.parts.rules.corrections import stands_alone
 from memagent.designs.parts.rules.statements import (
     conflicting,
     overlap,
@@ -60,6 +65,11 @@ from memagent.memory.question import (
 from memagent.state.effects import tokenize
 from memagent.state.fold import BankState, folded
 from memagent.timex.resolve import find_times, format_span
+
+if TYPE_CHECKING:
+    from memagent.designs.parts.rules import standing
+else:
+    standing = Later("memagent.designs.parts.rules.standing")
 
 MOST_LISTED: Final = 30
 """Memories that a list names; the latest are taken."""
@@ -102,20 +112,9 @@ def overview(question: Question, ctx: SlotContext) -> Answer | None:
     citations: list[Citation] = []
     for hit in hits:
         entry = evidence_of(hit, ctx.bank.state)[0]
-        quote = quote_from(entry.text, ())
-        written = entry.by_hand or not entry.turn_ids
-        line = (
-            f'Written by hand: "{quote}"'
-            if written
-            else said_line(entry.speaker, entry.said_at, quote)
-        )
-        lines.append(f"- {line}")
-        turn_id = entry.turn_ids[-1] if entry.turn_ids else None
-        citations.append(
-            Citation(
-                hit_id=hit.id, version=entry.version, turn_id=turn_id, quote=quote, by_hand=written
-            )
-        )
+        entry = replace(entry, by_hand=entry.by_hand or not entry.turn_ids)
+        lines.append(f"- {_line(entry)}")
+        citations += _citations(entry)[:1]
     return Answer(
         text="\n".join(lines),
         citations=tuple(citations),
@@ -197,6 +196,22 @@ NO_MODEL_ABSTAINED_NOTE = (
 NOTHING_FOUND = "Nothing in memory answers this."
 CLOSEST = "Not sure. The closest thing said:"
 _LEXICAL = frozenset({"lexical"})
+# Statements near the best one that are read for what ends it.
+_NEAR: Final = 10
+# A word is rare that so many memories say, or 2 in 100.
+_RARE: Final = 3
+
+
+class SecondReader(Protocol):
+    """Reads once more what the rules have read, by the meaning of the words."""
+
+    def doubts(self, view: QuestionView, reading: Reading, state: BankState, /) -> tuple[str, ...]:
+        """Return what speaks against the best statement, which would be supported."""
+        ...
+
+    def by_meaning(self, text: str, reading: Reading, /) -> Reading:
+        """Return a reading that is too unsure to be quoted, ordered anew for a question."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +222,8 @@ class EvidenceAnswerer:
     """Least probability of a `supported` answer."""
     quoted: float = QUOTED_FROM
     """Least probability of a `quoted` one; below it the answerer abstains."""
+    second: SecondReader | None = None
+    """Asked where there are several statements, or one that has changed."""
 
     async def __call__(
         self, question: Question, hits: Sequence[Hit], ctx: SlotContext, /
@@ -223,15 +240,25 @@ class EvidenceAnswerer:
             for name in (hit.item.speaker, hit.item.subject)
             if name
         )
-        view = read_question(
-            question.text, speakers=speakers, asked_at=question.asked_at or ctx.clock()
-        )
+        text = plain_words(question.text)
+        view = read_question(text, speakers=speakers, asked_at=question.asked_at or ctx.clock())
         stranger = await _stranger(view, list(speakers), bank)
         if stranger is not None:
             return _abstention(f"{stranger} is never mentioned in memory.")
+        before, told = view.period is Period.THEN, False
+        if before:
+            view, hits, told = standing.without_after(view, text, hits)
         weights = term_weights(view.terms, bank.view.index)
-        reading = read_hits(view, hits, state, text=question.text, weights=weights)
-        reading = latest_first(reading, view, question.text)
+        reading = read_hits(view, hits, state, text=text, weights=weights)
+        if reading.order and (before or view.now):
+            near, rare = await _near(reading, view, bank)
+            reading = standing.as_stands(reading, view, told=told, near=near, rare=rare)
+        second = self.second if _has_rivals(reading) else None
+        if second and reading.sure < self.quoted:
+            reading = await aside(second.by_meaning, text, reading)
+        elif second and reading.sure >= self.supported:
+            doubts = await aside(second.doubts, view, reading, state)
+            reading = replace(reading, doubts=(*reading.doubts, *doubts))
         if not reading.order:
             return _abstention("Nothing was found.")
         best = reading.order[0]
@@ -251,6 +278,13 @@ class EvidenceAnswerer:
         return _answer(view, reading, state, verdict=verdict, probability=sure)
 
 
+def _has_rivals(reading: Reading) -> bool:
+    """Say whether another statement, or an earlier wording, stands beside the best one."""
+    if len(reading.order) == 1:
+        return (reading.order[0].evidence.version or 1) > 1
+    return bool(reading.order)
+
+
 # -- reading memory --------------------------------------------------------------------
 
 
@@ -268,6 +302,24 @@ async def _stranger(view: QuestionView, speakers: Sequence[str], bank: MemoryBan
         if not any(_mentions(hit, name, bank.state) for hit in hits)
     )
     return next(unknown, None)
+
+
+async def _near(
+    reading: Reading, view: QuestionView, bank: MemoryBank
+) -> tuple[list[Evidence], frozenset[str]]:
+    """Return the statements that share most words with the best one, and its rare words.
+
+    A word that many memories say ties no two of them.
+    """
+    if reading.sure < QUOTED_FROM or not view.now:
+        return [], frozenset()
+    text, index = reading.order[0].evidence.text[:MAX_RULED_CHARS], bank.view.index
+    weights = term_weights(tuple(dict.fromkeys((*view.terms, *tokenize(text)))), index)
+    most = max(_RARE, len(index) // 200)
+    least = log(1.0 + max(0.0, len(index) - most + 0.5) / (most + 0.5))
+    (hits,) = await bank.search_many([Query(text=text, arms=_LEXICAL)], k=_NEAR)
+    rare = frozenset(term for term, weight in weights.items() if weight >= least - 1e-3)
+    return [evidence_of(hit, bank.state)[0] for hit in hits], rare
 
 
 def _same_name(name: str, speaker: str) -> bool:
@@ -315,7 +367,7 @@ def _answer(
     citations: list[Citation] = []
     for evidence in chosen:
         lines.append(_line(evidence, view.terms))
-        citations += _citations(evidence, view)
+        citations += _citations(evidence, view.terms)
         lines += _corrected_lines(evidence, state)
     doubts = [f"Not sure, because {doubt}." for doubt in reading.doubts]
     notes = (NO_MODEL_NOTE, *doubts, *_history(best, state), *_disagreement(best, reading.order))
@@ -357,11 +409,11 @@ def _lead(best: Evidence, view: QuestionView) -> tuple[TimeSpan | None, str]:
     return said, f"No date is told; it was said on {format_span(said)}."
 
 
-def _citations(evidence: Evidence, view: QuestionView) -> list[Citation]:
+def _citations(evidence: Evidence, terms: Sequence[str] = ()) -> list[Citation]:
     """Cite the turn of the words; of a terse correction, the corrected turn too."""
     hit_id, version = evidence.hit.id, evidence.version
     *older, latest = evidence.turn_ids or (None,)
-    quote = quote_from(evidence.text, view.terms)
+    quote = quote_from(evidence.text, terms)
     if evidence.by_hand:
         return [Citation(hit_id=hit_id, version=version, quote=quote, by_hand=True)]
     citations = [Citation(hit_id=hit_id, version=version, turn_id=latest, quote=quote)]

@@ -4,22 +4,17 @@ Pure and English. A correction needs more than its cue: "Actually, that's great!
 one, but shares no topic with an earlier statement and sets no value against another, so
 it corrects nothing. Unclear cases are left alone; two statements side by side do less
 harm than one that was overwritten by mistake.
-
-Which of several statements about the same thing stands: the latest, or one by hand.
-
-Pure. A question about how things are is answered by the latest statement of the same
-subject and predicate; a memory that was written or edited by hand comes before any
-quote. Questions of a time, of then, and of events ("when did") keep the order they
-have.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
+from memagent.core import Later
 from memagent.core.records import Fact, MemoryItem
 from memagent.designs.parts.rules.statements import (
     CALENDAR,
@@ -30,64 +25,13 @@ from memagent.designs.parts.rules.statements import (
     terms_of,
     values,
 )
-from memagent.memory.judging.certainty import Reading, Scored
-from memagent.memory.question import Period, QuestionKind, QuestionView
+from memagent.language.vocabulary import GAP
 from memagent.state.effects import tokenize
 
-_PRESENT = re.compile(
-    r"\b(?:is|are|am|does|do|has|have|['’]s|lives?|works?)\b(?!\s+\w*\s*(?:been|gone|had))", re.I
-)
-_PAST = re.compile(r"\b(?:did|was|were|had|used)\b", re.I)
-_MIN_SHARE = 0.15
-"""A later statement must be this likely, relative to the best."""
-
-
-def asks_present(text: str, view: QuestionView) -> bool:
-    """Say whether a question asks how things are now."""
-    if view.period is Period.NOW:
-        return True
-    if view.period is Period.THEN or view.span is not None or view.kind is QuestionKind.WHEN:
-        return False
-    return bool(_PRESENT.search(text)) and not _PAST.search(text)
-
-
-def latest_first(reading: Reading, view: QuestionView, text: str) -> Reading:
-    """Return the reading with what stands now in front, for a question about now."""
-    if not reading.order or not asks_present(text, view):
-        return reading
-    best = reading.order[0]
-    rivals = [entry for entry in reading.order if _rival(entry, best, view)]
-    if not rivals:
-        return reading
-
-    def stands(entry: Scored) -> tuple[bool, float]:
-        said_at = entry.evidence.said_at
-        return entry.evidence.by_hand, said_at.timestamp() if said_at is not None else 0.0
-
-    front = max([best, *rivals], key=stands)
-    if front is best:
-        return reading
-    order = (front, *(entry for entry in reading.order if entry is not front))
-    chosen = (front, *(entry for entry in reading.chosen if entry is not front))
-    return replace(reading, order=order, chosen=chosen[: max(1, len(reading.chosen))])
-
-
-def _rival(entry: Scored, best: Scored, view: QuestionView) -> bool:
-    """Say whether a statement is about the same subject and predicate as the best."""
-    if entry is best or not entry.evidence.current or entry.who < min(best.who, 1.0):
-        return False
-    if entry.share < _MIN_SHARE * best.share and not entry.evidence.by_hand:
-        return False
-    if not entry.evidence.by_hand and entry.evidence.speaker != best.evidence.speaker:
-        return False
-    asked = set(view.terms)
-    mine, theirs = (
-        asked & set(tokenize(entry.evidence.text)),
-        asked & set(tokenize(best.evidence.text)),
-    )
-    return (
-        bool(mine) and mine >= theirs if entry.evidence.by_hand else entry.cover >= best.cover - 0.1
-    )
+if TYPE_CHECKING:
+    from memagent.state import clauses
+else:
+    clauses = Later("memagent.state.clauses")
 
 
 class Cue(StrEnum):
@@ -143,6 +87,8 @@ _PLACE = (
     r"(?:[A-Z][\w’'-]+|(?:apartment|flat|house|home|place|studio|city|town|village|country"
     r"|countryside|suburbs|island)\b)"
 )
+# Where one lives and what one works as: statements about these replace each other without
+# sharing a word.
 _TOPICS = (
     re.compile(
         rf"{_WE.replace('I|we', '(?i:I|we)')}(?:\w+\s+){{0,2}}"
@@ -160,17 +106,13 @@ _TOPICS = (
         re.I,
     ),
 )
-"""Where one lives and what one works as: statements about these replace each other without
-sharing a word.
-"""
+# Content terms that a correction must share with what it corrects when nothing else ties the
+# two.
 _MIN_SHARED = 2
-"""Content terms that a correction must share with what it corrects when nothing else ties
-the two.
-"""
+# Least nearness in meaning of a correction's topic to a statement that shares no word.
 _MIN_TOPIC_COSINE = 0.2
-"""Least nearness in meaning of a correction's topic to a statement that shares no word."""
+# The best match must be this many times better than the next.
 _MIN_MARGIN = 1.1
-"""The best match must be this many times better than the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +197,10 @@ def _match(correction: Correction, earlier: Candidate, own: frozenset[str]) -> f
     shared = len(here & there)
     if correction.cue is Cue.CHANGE:
         if topics := [rule for rule in _TOPICS if rule.search(clause)]:
-            same_topic = any(rule.search(earlier.text) for rule in topics)
+            parts = [own.text.replace(GAP, " ") for own in clauses.clauses_of(earlier.text)]
+            same_topic = any(
+                rule.search(text) for rule in topics for text in (earlier.text, *parts)
+            )
             return 1.0 + shared + earlier.cosine if same_topic else 0.0
         same_words = len(set(tokenize(clause)) & set(tokenize(earlier.text)) - own - _CUE_WORDS)
         plain = shared >= _MIN_SHARED or (shared == len(here) > 0)

@@ -12,16 +12,18 @@ Turns as facts, word for word, with the time a turn tells resolved against its d
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
+from memagent.core import Later
 from memagent.core.errors import EmbeddingError
 from memagent.core.long_work import LARGE_CHARS, Slices, aside
 from memagent.core.ops import Add, MemoryOp, Noop, Rejected, RejectReason, Update
 from memagent.core.records import Chunk, Fact, MemoryItem, TimeSpan, Trust, Turn
-from memagent.designs.base import Proposal, Related, SlotContext
+from memagent.designs.base import Manager, Proposal, Related, SlotContext
 from memagent.designs.parts.rules.corrections import (
     Candidate,
     Correction,
@@ -35,6 +37,11 @@ from memagent.designs.parts.rules.statements import context_reason, near_duplica
 from memagent.protocols import Embedder
 from memagent.state.fold import folded
 from memagent.state.validation import restates
+
+if TYPE_CHECKING:
+    from memagent.designs.parts.rules import standing
+else:
+    standing = Later("memagent.designs.parts.rules.standing")
 
 _MAX_CHARS = 1_800
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*\s*|[.!?\n]+\s*")
@@ -124,6 +131,39 @@ class VerbatimManager:
         return Proposal(values=tuple(draft.ops))
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeepingManager:
+    """The ops of `base`, and what the turns that they replace said beside.
+
+    An UPDATE takes the place of a whole turn; each statement of it that the new words do
+    not speak of stays, as an item of its own on the turn of old. Asks no model.
+    """
+
+    base: Manager
+
+    async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
+        """Return the ops of `base`, in order, then one ADD for each statement kept."""
+        proposal = await self.base(related, ctx)
+        items = {hit.id: hit.item for entry in related for hit in entry.hits if hit.item}
+        kept = [
+            Add(fact=fact, reason=f"kept: {op.id} said this too")
+            for op in proposal.values
+            if isinstance(op, Update) and (item := items.get(op.id)) is not None
+            for fact in _kept(item, op.text, ctx)
+        ]
+        return proposal.model_copy(update={"values": (*proposal.values, *kept)})
+
+
+def _kept(item: MemoryItem, new: str, ctx: SlotContext) -> Iterator[Fact]:
+    """Yield the statements of an item's latest turn that the new words leave alone."""
+    turn = ctx.bank.state.turn(item.source_turn_ids[-1]) if item.source_turn_ids else None
+    if turn is None or turn.said.strip() not in item.text or item.text in new:
+        return  # written by hand, or all of it is in the new words
+    said_at = ctx.bank.state.said_at(turn.id)
+    for text in standing.untouched(turn.said, new):
+        yield turn_fact(turn, text, said_at, kind="passage")
+
+
 @dataclass(slots=True)
 class _Draft:
     """The ops of one chunk, as decided so far."""
@@ -177,7 +217,8 @@ class _Draft:
         items = {
             item.id: item
             for item in own
-            if item.trust.rank >= fact.trust.rank and _not_later(item, fact)
+            if item.trust.rank >= fact.trust.rank
+            and not (item.said_at and fact.said_at and item.said_at > fact.said_at)
         }
         here = {
             f"#{place}": other for place, other in self.added.items() if _same_speaker(fact, other)
@@ -238,16 +279,10 @@ class _Draft:
 
 
 def _same_speaker(fact: Fact, other: Fact | MemoryItem) -> bool:
-    if fact.speaker is None or other.speaker is None:
-        return False
-    return fact.speaker == other.speaker or folded(fact.speaker) == folded(other.speaker)
+    return bool(fact.speaker and other.speaker and folded(fact.speaker) == folded(other.speaker))
 
 
 def _swapped_time(correction: Correction, old: Fact | MemoryItem) -> TimeSpan | None:
     """Resolve the old words with the day of the correction: "not Tuesday but Thursday"."""
     words = swapped(correction.clause, old.text)
     return time_told(words, old.said_at) if words is not None else None
-
-
-def _not_later(item: MemoryItem, fact: Fact) -> bool:
-    return item.said_at is None or fact.said_at is None or item.said_at <= fact.said_at

@@ -27,9 +27,10 @@ from memagent.core.records import Fact, Granularity, TimeSpan
 from memagent.designs.parts.lines import day_text
 from memagent.language.vocabulary import MONTHS, NEGATION, NUMBER, WEEKDAYS, any_of
 from memagent.memory.judging.evidence import Evidence
-from memagent.memory.question import QuestionKind, QuestionView
+from memagent.memory.question import Period, QuestionKind, QuestionView
 from memagent.state.effects import tokenize
 from memagent.state.fold import folded
+from memagent.state.versions import bounds
 from memagent.timex.resolve import MAX_TURN_TIMES, TimeMention, find_times
 
 # -- worth keeping ---------------------------------------------------------------------
@@ -40,8 +41,8 @@ def stems(words: str) -> frozenset[str]:
     return frozenset(tokenize(words, keep_stop_words=True))
 
 
+# The same, remembered: words and statements come again with every turn near them.
 _known_stems = lru_cache(maxsize=2_048)(stems)
-"""The same, remembered: words and statements come again with every turn near them."""
 
 
 SMALL_TALK = stems(
@@ -118,15 +119,9 @@ def values(text: str, rule: re.Pattern[str]) -> list[str]:
     return [folded(match.group(match.lastindex or 0)) for match in rule.finditer(text)]
 
 
-def _same_time(first: TimeSpan | None, second: TimeSpan | None) -> bool:
-    if first is None or second is None:
-        return first is second
-    return (first.start, first.end) == (second.start, second.end)
-
-
 _MIN_OVERLAP = 0.8
+# Two statements of one speaker are near duplicates when both are reached.
 _MIN_COSINE = 0.9
-"""Two statements of one speaker are near duplicates when both are reached."""
 
 
 def near_duplicate(fact: Fact, text: str, valid: TimeSpan | None, *, cosine: float | None) -> bool:
@@ -139,7 +134,7 @@ def near_duplicate(fact: Fact, text: str, valid: TimeSpan | None, *, cosine: flo
         (cosine is None or cosine >= _MIN_COSINE)
         and 0.7 <= (len(fact.text) + 8) / (len(text) + 8) <= 1.4
         and overlap(fact.text, text) >= (_MIN_OVERLAP if cosine is not None else 0.9)
-        and _same_time(fact.valid, valid)
+        and bounds(fact.valid) == bounds(valid)
         and not conflicting(fact.text, text)
     )
 
@@ -218,21 +213,15 @@ def _beginning(mention: TimeMention, said_at: datetime | None) -> TimeSpan:
     """
     span = mention.span
     match = _LASTING.match(mention.text)
-    if (
-        match is None
-        or span.start is None
-        or said_at is None
-        or span.granularity is not Granularity.RANGE
-    ):
+    start, unit = span.start, match[1].lower() if match is not None else ""
+    closed = span.granularity is not Granularity.RANGE or said_at is None
+    if closed or start is None or not (unit == "year" or (unit == "month" and start.day == 1)):
         return span
-    start, unit = span.start, match[1].lower()
     if unit == "year":
         end = datetime(start.year + 1, 1, 1, tzinfo=UTC)
-        return TimeSpan(start=start, end=end, granularity=Granularity.YEAR, text=span.text)
-    if unit == "month" and start.day == 1:
+    else:
         end = datetime(start.year + start.month // 12, start.month % 12 + 1, 1, tzinfo=UTC)
-        return TimeSpan(start=start, end=end, granularity=Granularity.MONTH, text=span.text)
-    return span
+    return TimeSpan(start=start, end=end, granularity=Granularity(unit), text=span.text)
 
 
 def _sentence_at(text: str, at: int) -> str:
@@ -266,10 +255,12 @@ def quote_from(text: str, terms: Sequence[str], *, limit: int = 320) -> str:
 _PLACES = re.compile(
     r"\b(?:live|lives|living|lived|move|moved|moving|relocated|settled|based|work|works|study|studies"
     r"|born|grew\s+up|went|go|travel(?:led|ed)?|flew|stay(?:ed|ing)?)\b[^.?!,;]{0,80}?\s(?:in|to|at|near)\s+"
-    r"((?:the\s+)?[A-Z][\w’'-]+(?:\s+[A-Z][\w’'-]+)*)"
+    r"((?:the\s+)?[A-Z][\w’'-]+\u2024?(?:\s+[A-Z][\w’'-]+)*)"
 )
+# Short words whose full stop ends no sentence; it is read as U+2024.
+_TITLE = re.compile(r"\b(St|Mt|Dr|Mr|Mrs|Ms|Prof)\.(?=\s+[A-Z])")
+# Verbs of a place that somebody lives at; a job or a journey names another.
 _LIVING = re.compile(r"liv|mov|reloc|settl|based|born|grew|stay", re.I)
-"""Verbs of a place that somebody lives at; a job or a journey names another."""
 _COUNTS = re.compile(
     rf"\b({NUMBER.pattern})\s+"
     r"(?:\w+\s+){0,2}?([a-z]+)",
@@ -286,7 +277,8 @@ def short_answer(evidence: Evidence, view: QuestionView) -> str:
     Certain means: one place after a verb of place, one number before the noun that is
     counted, or one name after "called"; two different ones are not certain.
     """
-    sentences = [match.group() for match in _SENTENCE.finditer(evidence.text)]
+    whole = _TITLE.sub("\\1\u2024", evidence.text)
+    sentences = [match.group() for match in _SENTENCE.finditer(whole)]
     best = max(
         (len(set(view.terms) & set(tokenize(sentence))) for sentence in sentences), default=0
     )
@@ -302,15 +294,17 @@ def short_answer(evidence: Evidence, view: QuestionView) -> str:
             if not living or _LIVING.match(match[0]) is not None
         ]
         spans = [span for span in spans if not _TAKEN.search(text[: text.index(span)])]
+        spans = [] if view.period is Period.THEN and _LEAVING.search(text) else spans
     elif view.kind is QuestionKind.HOW_MANY:
         spans = [match[1] for match in _COUNTS.finditer(text) if asked & set(tokenize(match[2]))]
     elif "name" in asked or "call" in asked:
         spans = [match[1] for match in _CALLED.finditer(text)]
     else:
         return ""
-    return f"{spans[0]}." if len(set(spans)) == 1 else ""
+    return f"{spans[0]}.".replace("\u2024", ".") if len(set(spans)) == 1 else ""
 
 
+_LEAVING = re.compile(r"\bfrom\b", re.I)
 _TAKEN = re.compile(r"(?:n['’]t|\bnot|\bno\s+longer|\bused\s+to|\bleft)\b[^.?!,;]*$", re.I)
 
 
@@ -321,13 +315,14 @@ def said_line(speaker: str | None, said_at: datetime | None, quote: str) -> str:
 
 
 _STATEMENTS_SENTENCE = re.compile(r"[^.!?\uff1f\u061f\u3002\n]+[.!?\uff1f\u061f\u3002\n]*")
+# Rules read so many characters of a sentence.
 _MAX_SENTENCE = 1_000
-"""Rules read so many characters of a sentence."""
 _ASKS = re.compile(r"[?\uff1f\u061f\u055e\u2e2e\u037e]")
 _OPENING = (
     r"^(?:(?:hey|hi|hello|wow|whoa|woah|oh|ooh|aww?|ah|m+|woohoo|yay|ouch|oof|well|yeah|yes|yep|yup|no|so|and|but|ok|okay"
     r"|haha|lol|cheers|man|dude|buddy|sure|thanks|right|btw|also|anyway|definitely|absolutely|totally|plus)\b[\s,.!\u2013\u2014-]*)*"
 )
+# A sentence with a question mark that tells something: "I moved to Porto, right?".
 _DECLARED = re.compile(
     _OPENING
     + r"(?:(?:I|we)(?:['\u2019](?:m|ve|ll|d|re))?\s+(?!(?:was\s+)?wonder)\w+|(?:my|our)\s+\w+)"
@@ -335,13 +330,12 @@ _DECLARED = re.compile(
     r"|\bdo\s+you\s+remember\s+(?:that|when|how)\s+(?:I|we|my|our)\b",
     re.I,
 )
-"""A sentence with a question mark that tells something: "I moved to Porto, right?"."""
+# A question that proposes a date: "Say, the second weekend of October?".
 _PROPOSED = re.compile(
     r"\b(?:say|how\s+about|what\s+about|shall\s+we|let['\u2019]?s)\b.{0,300}(?:\d|\b(?:"
     rf"{any_of(*WEEKDAYS.values(), *MONTHS.values())}|tomorrow)\b)",
     re.I,
 )
-"""A question that proposes a date: "Say, the second weekend of October?"."""
 _OWN_WORDS = re.compile(r"\b(?:I|me|my|mine|myself|we|us|our|ours)\b", re.I)
 _POLITE = re.compile(
     r"\bI(?:['\u2019]m|\s+am|['\u2019]ll\s+be|\s+was)\s+(?:(?:so|really|very|truly|just|super|always|also|too)\s+)*"
@@ -438,14 +432,11 @@ def context_reason(text: str, *, names: Iterable[str] = (), comments: bool = Tru
             _DECLARED.search(sentence) or _PROPOSED.search(sentence)
         ):
             asks = True
-        elif not _greets(sentence, own) and not (comments and _comments(sentence, terms, own)):
+        elif not all(_known(term, own) for term in content(sentence, but=_PEP_TALK)) and not (
+            comments and _comments(sentence, terms, own)
+        ):
             return ""
     return "a question: asks and states nothing" if asks else "a comment: states nothing of its own"
-
-
-def _greets(sentence: str, own: frozenset[str]) -> bool:
-    """Say whether nothing is left of a sentence besides small talk and those present."""
-    return all(_known(term, own) for term in content(sentence, but=_PEP_TALK))
 
 
 def _comments(sentence: str, terms: Sequence[str], own: frozenset[str]) -> bool:

@@ -1,0 +1,1 @@
+"""What settings name, opened: models, embedders, rerankers, designs, indexes, and the store."""

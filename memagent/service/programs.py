@@ -1,0 +1,103 @@
+"""Chat programs: whose words a request holds, of which thread, and what a program wrote itself.
+
+`programs.toml` is the table of those that are shipped; `[service.programs]` of the
+settings adds to it. Programs send prompts of their own through the address at which
+people talk: titles, tags, summaries. The model answers such a prompt, and memory knows
+nothing of it.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from memagent.config import ProgramSettings
+from memagent.core.records import content_id
+from memagent.readers.files import list_in, object_in
+
+_TABLE: Final = Path(__file__).with_name("programs.toml")
+# A text around a user's words that is shorter is a tag, and tells the model nothing.
+_TAG_CHARS: Final = 20
+# Longest name of a thread; a longer one is known by its digest.
+_MOST_CHARS: Final = 256
+_TEXT_FIELDS: Final = ("instructions", "system", "prompt", "input")
+
+
+def table_of(more: Mapping[str, ProgramSettings]) -> tuple[ProgramSettings, ...]:
+    """Return the shipped programs and those of the settings, which come first."""
+    shipped = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+    read = {name: ProgramSettings.model_validate(shipped[name]) for name in shipped}
+    return tuple({**more, **read, **more}.values())
+
+
+@dataclass(frozen=True)
+class Asker:
+    """The user and the conversation of a request, and whether a program wrote its words."""
+
+    programs: tuple[ProgramSettings, ...] = ()
+    user: str | None = None
+    thread: str | None = None
+    task: bool = False
+    """Whether a program asks for itself."""
+
+    @classmethod
+    def of(
+        cls, table: Iterable[ProgramSettings], headers: Mapping[str, str], body: object
+    ) -> Asker:
+        """Read who asks from the headers and the body of a request."""
+        clients = [headers.get(name, "") for name in ("user-agent", "originator")]
+        programs = tuple(
+            each for each in table if any(each.client.search(client) for client in clients)
+        )
+        texts = list(_texts(object_in(body)))
+        thread = _first((place for each in programs for place in each.thread), headers, body)
+        return cls(
+            programs=programs,
+            user=_first((place for each in programs for place in each.user), headers, body),
+            thread=content_id("thr", thread) if thread and len(thread) > _MOST_CHARS else thread,
+            task=any(
+                pattern.match(text) for each in programs for pattern in each.tasks for text in texts
+            ),
+        )
+
+    def parted(self, text: str) -> tuple[str, str]:
+        """Return a user's own words in a text, and what the program wrote around them."""
+        if any(pattern.match(text) for each in self.programs for pattern in each.notes):
+            return "", text
+        patterns = (pattern for each in self.programs for pattern in each.words)
+        match = next(filter(None, (pattern.match(text) for pattern in patterns)), None)
+        if match is None:
+            return text, ""
+        alone = match.start(1) < _TAG_CHARS and len(match[0]) == len(text.rstrip())
+        return match[1].strip(), "" if alone else text
+
+
+def _first(places: Iterable[str], headers: Mapping[str, str], body: object) -> str | None:
+    """Return the name at the first place that holds one."""
+    for place in places:
+        path, _, pattern = place.partition("~")
+        header = path.partition("header:")[2]
+        value: object = headers.get(header) if header else body
+        for key in () if header else path.split("."):
+            value = object_in(value).get(key)
+        match = re.search(pattern or "(.+)", value, re.DOTALL) if isinstance(value, str) else None
+        if match is not None:
+            return match[1]
+    return None
+
+
+def _texts(body: dict[str, object]) -> Iterator[str]:
+    """Yield the texts for the system, and those of the last message of the user."""
+    rows = [*list_in(body.get("messages")), *list_in(body.get("input"))]
+    messages = [object_in(row) for row in rows]
+    told = [each.get("content") for each in messages if each.get("role") in ("system", "developer")]
+    asked = [each.get("content") for each in messages if each.get("role") == "user"]
+    for content in (*map(body.get, _TEXT_FIELDS), *told, *asked[-1:]):
+        for part in list_in(content) or [content]:
+            text = object_in(part).get("text", part)
+            if isinstance(text, str):
+                yield text.lstrip()

@@ -1,1 +1,0 @@
-"""Runs whose tasks are acted in: their task, and demonstrations before any comparison."""

@@ -43,6 +43,7 @@ _ASKING: Final[Mapping[str, Schema]] = {
     "SearchRequest": {"text": _ASKED},
     "ContextRequest": {"text": _ASKED},
     "ChatMessage": {"content": _ASKED},
+    "AnthropicMessage": {"content": _ASKED},
     "SourceFilter": {"speakers": ["Ana"]},
 }
 """The field of a question, by the schema; it is shown where it is optional as well."""

@@ -13,6 +13,7 @@ import asyncio
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -82,6 +83,8 @@ _SCHEMA_REFUSED = re.compile(
 
 # Options that the provider may judge by itself, whatever litellm knows of the model.
 _EXTRAS = ("verbosity", "reasoning_effort")
+# Ends of the environment's names for a provider's address.
+_ADDRESSES = ("BASE_URL", "API_BASE")
 # A module through which litellm sends any call with tools, if it exists. It fails for want of
 # packages that litellm does not install; the flag by which it calls itself keeps our calls out.
 _TOOL_DETOUR = "litellm.responses.mcp.chat_completions_handler"
@@ -154,14 +157,17 @@ class LiteLLMModel:
         if not self._prefix:
             return ()
         vendor = await self._open()
+        provider = self._prefix.removesuffix("/")
+        # Calls heed these; the list of models would be fetched from the vendor's own address.
+        places = (os.environ.get(f"{provider.upper()}_{what}") for what in _ADDRESSES)
         with self._errors.translated():
             async with asyncio.timeout(self._timeout_s):
                 listed = await asyncio.to_thread(
                     vendor.get_valid_models,
                     check_provider_endpoint=True,
-                    custom_llm_provider=self._prefix.removesuffix("/"),
+                    custom_llm_provider=provider,
                     api_key=self._api_key,
-                    api_base=self._api_base,
+                    api_base=self._api_base or next(filter(None, places), None),
                 )
         return tuple(name.removeprefix(self._prefix) for name in listed)
 

@@ -84,7 +84,7 @@ def respond(ground: Ground, **given: Any) -> Any:
 @check("openai", "lists and retrieves the model; another name is 404")
 def _(ground: Ground, user: str) -> None:
     with opened(ground) as client:
-        assert [model.id for model in client.models.list()] == ["memagent"]
+        assert [model.id for model in client.models.list()] == ["memagent", "test-model"]
         assert client.models.retrieve("memagent").id == "memagent"
         with pytest.raises(openai.NotFoundError):
             client.models.retrieve("gpt-4o")
@@ -276,7 +276,7 @@ def _(ground: Ground, user: str) -> None:
 
 @check("openai", "what is not supported is refused by name")
 def _(ground: Ground, user: str) -> None:
-    for name, value in (("audio", {"voice": "a"}), ("top_k", 3), ("store", True)):
+    for name, value in (("audio", {"voice": "a"}), ("prediction", {}), ("unheard_of", 1)):
         with pytest.raises(openai.BadRequestError, match=f"`{name}`"):
             chat(ground, user, "Hello", extra_body={name: value})
 

@@ -506,6 +506,7 @@ def test_pieces_come_before_the_answer_is_complete() -> None:
         (Reply.failing(500), ModelUnavailable),
         (Reply.dropped(), ModelUnavailable),
         (Reply.misshapen(), ModelUnavailable),
+        (Reply(text="a text without an end", unended=True), ModelUnavailable),
         (Reply(text="a text cut short", truncate_bytes=700), ModelUnavailable),
         (Reply(text="a text cut short", truncate_bytes=10), ModelUnavailable),
         (Reply.hanging(), ModelTimeout),

@@ -54,7 +54,8 @@ def check(client: str, says: str) -> Callable[[Check], Check]:
 
 
 def opened(ground: Ground) -> openai.OpenAI:
-    return openai.OpenAI(base_url=ground.base_url, api_key="any", max_retries=0)
+    strict = {"max_retries": 0, "_strict_response_validation": True}
+    return openai.OpenAI(base_url=ground.base_url, api_key="any", **strict)
 
 
 def chat(ground: Ground, user: str, *messages: Any, **more: Any) -> Any:

@@ -627,36 +627,3 @@ def test_settings_that_cannot_work_are_refused() -> None:
         LiteLLMModel("openai/x", timeout_s=0)
     with pytest.raises(ConfigError, match="must not set num_retries, stream"):
         LiteLLMModel("openai/x", extra={"num_retries": 3, "stream": True})
-
-
-# Other models of the provider
-
-
-def test_the_providers_models_are_listed_and_a_request_may_name_one() -> None:
-    extras = {"verbosity": "low", "reasoning_effort": "low", "top_k": 3}
-    with ScriptedServer(["a", "b"]) as server:
-        assert run(server, lambda model: model.model_names()) == ("test-model",)
-        named = ask(options={"model": "another/one", **extras})
-        run(server, lambda model: model.complete(named))
-        run(server, lambda model: model.complete(ask(options={})))
-    assert [body["model"] for body in server.requests] == ["another/one", "test-model"]
-    assert {name: server.requests[0][name] for name in extras} == extras
-
-
-@pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
-def test_the_models_are_listed_at_the_address_that_calls_go_to(
-    variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ScriptedServer(["a"]) as server:
-        monkeypatch.setenv(variable, server.url)
-        model = LiteLLMModel("openai/test-model", api_key=KEY)
-        assert asyncio.run(model.model_names()) == ("test-model",)
-        assert asyncio.run(model.complete(ask())).text == "a"
-
-
-def test_a_provider_that_lists_nothing_leaves_the_names_open() -> None:
-    with ScriptedServer([]) as server:
-        elsewhere = f"{server.url}/nowhere"
-    names = LiteLLMModel("openai/x", base_url=elsewhere, api_key=KEY).model_names
-    assert asyncio.run(names()) == ()
-    assert asyncio.run(LiteLLMModel("some-model").model_names()) == ()

@@ -23,18 +23,22 @@ FOLDER = "tests/integrations/frameworks"
 PINS = ROOT / FOLDER / "pins"
 PAGES = f"{FOLDER}/test_client_pages.py::test_the_lines_of_a_page_run"
 CONTRACTS = f"{FOLDER}/test_contracts.py"
-CLIENTS = "tests/integrations/clients/test_openai_clients.py"
+CLIENTS = "tests/integrations/clients"
 TOOLS = ("pytest", "pytest-timeout", "hypothesis", "anyio", "openai")
 ENVIRONMENTS = {
     "langchain": (
-        ("langchain", "langchain-openai", "langgraph-cli[inmem]", "litellm>=1.106,<2"),
+        (
+            *("langchain", "langchain-openai", "langgraph-cli[inmem]", "litellm>=1.106,<2"),
+            *("openai>=3", "anthropic>=2"),
+        ),
         (
             f"{FOLDER}/test_langchain.py",
             CONTRACTS,
             f"{FOLDER}/test_langgraph_dev.py",
             f"{PAGES}[langchain]",
             f"{PAGES}[chatopenai]",
-            CLIENTS,
+            f"{CLIENTS}/test_openai_clients.py",
+            f"{CLIENTS}/test_anthropic_clients.py",
         ),
     ),
     "openai-agents": (

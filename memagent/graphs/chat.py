@@ -392,19 +392,17 @@ async def _streamed(request: ModelRequest, state: ChatState, runtime: NodeRuntim
     """Ask the model and write its words to the stream as they come, without ids of memories."""
     marks = MarkFilter(_hit_ids(state))
     between = "\n" if state.get("said") else ""
+    spoken = bool(between)
     response: ModelResponse | None = None
-    seen = ""
     async for delta in stream_of(runtime.context.model, request):
         response = delta.response or response
-        seen += delta.text
-        if shown := marks.feed(delta.text):
+        shown = marks.feed(delta.text)
+        if delta.response is not None:
+            shown = (shown + marks.close()).rstrip()
+        if shown := shown if spoken else shown.lstrip():  # the reply's text begins with a word
             runtime.stream_writer({"text": between + shown})
-            between = ""
-    if response is None:
-        raise ModelError("the model's stream ended without a response")
-    rest = marks.feed(response.text.removeprefix(seen)) + marks.close()
-    if rest.rstrip():
-        runtime.stream_writer({"text": between + rest.rstrip()})
+            between, spoken = "", True
+    assert response is not None
     return response
 
 

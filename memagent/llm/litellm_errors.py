@@ -22,7 +22,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,6 +35,7 @@ from pydantic import JsonValue
 from memagent.core.errors import (
     ConfigError,
     ContextOverflow,
+    InputError,
     MissingExtra,
     ModelAuthError,
     ModelError,
@@ -75,6 +76,7 @@ class Vendor(Protocol):
     completion_cost: Callable[..., float]
     get_valid_models: Callable[..., list[str]]
     token_counter: Callable[..., int]
+    decode: Callable[..., str]
     stream_chunk_builder: Callable[..., Dumps | None]
 
 
@@ -114,6 +116,18 @@ def load_vendor(needed_for: str) -> Vendor:
     logging.getLogger("LiteLLM").addFilter(lambda record: record.module != "logging_worker")
     _ready["litellm"] = vendor
     return vendor
+
+
+async def text_of(tokens: Sequence[int]) -> str:
+    """Return the text of token ids of OpenAI's `cl100k_base`.
+
+    Raises `InputError`, and `MissingExtra` when litellm is not installed.
+    """
+    vendor = await open_vendor("reading token ids")
+    try:
+        return vendor.decode(tokens=tokens)
+    except (LookupError, OverflowError) as exc:
+        raise InputError(f"there is no such token: {exc}") from exc
 
 
 def check_installed(needed_for: str) -> None:

@@ -29,7 +29,7 @@ from memagent.core.errors import (
     ReplyWithheld,
     RequestRefused,
 )
-from memagent.core.exchange import Delta, FinishReason, ModelRequest, ModelResponse, Usage
+from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Usage
 from memagent.core.records import content_id
 from memagent.llm.chat_format import (
     JsonObject,
@@ -211,9 +211,7 @@ class LiteLLMModel:
         # The vendor makes up a `stop` when a stream just ends.
         reasons = ("received_finish_reason", "intermittent_finish_reason")
         if all(getattr(source, name, None) is None for name in reasons):
-            if not response.text and not response.tool_calls:
-                raise ModelUnavailable(f"{self._model}: the stream ended without an answer")
-            response = response.model_copy(update={"finish": FinishReason.OTHER})
+            raise ModelUnavailable(f"{self._model}: the stream broke off before its end")
         if (logprobs := joined_logprobs(chunks)) is not None:
             response = response.model_copy(update={"logprobs": logprobs})
         if not response.text.startswith(sent):

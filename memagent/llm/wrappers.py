@@ -138,18 +138,26 @@ async def aclose_stream(stream: object) -> None:
 async def stream_of(model: ChatModel, request: ModelRequest) -> AsyncGenerator[Delta, None]:
     """Yield the model's stream, and close it with this generator.
 
-    A model that cannot stream yields one piece with the whole response.
+    A model that cannot stream yields one piece with the whole response. The pieces together
+    are the response's text. Raises `ModelUnavailable` for a stream without a response.
     """
     if not isinstance(model, StreamingChatModel):
         response = await model.complete(request)
         yield Delta(text=response.text, response=response)
         return
-    stream = model.stream(request)
+    stream, seen, ended = model.stream(request), "", False
     try:
         async for delta in stream:
+            seen += delta.text
+            ended = ended or delta.response is not None
+            if delta.response is not None and delta.response.text.startswith(seen):
+                unseen = {"text": delta.text + delta.response.text[len(seen) :]}
+                delta = delta.model_copy(update=unseen)
             yield delta
     finally:
         await aclose_stream(stream)
+    if not ended:
+        raise ModelUnavailable("the model's stream ended without a response")
 
 
 def name_of(model: ChatModel, request: ModelRequest) -> str:
@@ -257,10 +265,7 @@ class RetryingModel(ModelWrapper):
 
     async def _start(self, request: ModelRequest) -> tuple[Delta, AsyncGenerator[Delta, None]]:
         stream = stream_of(self._model, request)
-        first = await anext(stream, None)
-        if first is None:
-            raise ModelUnavailable("the stream ended before its first piece")
-        return first, stream
+        return await anext(stream), stream
 
 
 class BudgetedModel(ModelWrapper):

@@ -83,7 +83,9 @@ def problem_response(
     more, extra = dict(headers or {}), dict[str, Any]()
     if path.startswith(_ANTHROPIC_PATH):
         extra = {"type": "error", "error": anthropic_error(problem)}
-    elif path.startswith(("/v1/",) if problem.code == "no_such_path" else _OPENAI_PATHS):
+    elif path.startswith(
+        ("/v1/",) if problem.code == "no_such_path" or problem.status == 401 else _OPENAI_PATHS
+    ):
         extra = {"error": openai_error(problem)}
     if extra:
         problem = problem.model_copy(update={"status": _openai_status(problem)})

@@ -506,6 +506,7 @@ def test_pieces_come_before_the_answer_is_complete() -> None:
         (Reply.failing(500), ModelUnavailable),
         (Reply.dropped(), ModelUnavailable),
         (Reply.misshapen(), ModelUnavailable),
+        (Reply(text="a text without an end", unended=True), ModelUnavailable),
         (Reply(text="a text cut short", truncate_bytes=700), ModelUnavailable),
         (Reply(text="a text cut short", truncate_bytes=10), ModelUnavailable),
         (Reply.hanging(), ModelTimeout),
@@ -626,17 +627,3 @@ def test_settings_that_cannot_work_are_refused() -> None:
         LiteLLMModel("openai/x", timeout_s=0)
     with pytest.raises(ConfigError, match="must not set num_retries, stream"):
         LiteLLMModel("openai/x", extra={"num_retries": 3, "stream": True})
-
-
-# Other models of the provider
-
-
-def test_the_providers_models_are_listed_and_a_request_may_name_one() -> None:
-    extras = {"verbosity": "low", "reasoning_effort": "low", "top_k": 3}
-    with ScriptedServer(["a", "b"]) as server:
-        assert run(server, lambda model: model.model_names()) == ("test-model",)
-        named = ask(options={"model": "another/one", **extras})
-        run(server, lambda model: model.complete(named))
-        run(server, lambda model: model.complete(ask(options={})))
-    assert [body["model"] for body in server.requests] == ["another/one", "test-model"]
-    assert {name: server.requests[0][name] for name in extras} == extras

@@ -56,6 +56,8 @@ class Reply(Record):
     """Send only this many bytes of the body: a whole reply is cut cleanly, a streamed one
     loses its connection.
     """
+    unended: bool = False
+    """End a stream with its words: no finish, no `[DONE]`, and nothing tells its length."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     reset: bool = False
     """Drop the connection without an answer."""
@@ -240,6 +242,11 @@ class _Connection(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _stream(self, reply: Reply, body: Body, index: int) -> None:
+        if reply.unended:
+            self._head(200, {"Content-Type": "text/event-stream", "Connection": "close"}, reply)
+            words = (each for each in _events(reply, body, index) if b'"content"' in each)
+            self._write(b"".join(words))
+            return
         self._head(
             reply.status,
             {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"},

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from service_kit import Served, serving
 
 from memagent.core.errors import ModelRateLimited
-from memagent.core.exchange import FinishReason, ModelRequest, ModelResponse, ToolCall, Usage
+from memagent.core.exchange import Delta, FinishReason, ModelRequest, ModelResponse, ToolCall, Usage
 from memagent.testing.models import FunctionModel
 
 TOOL: Any = {
@@ -127,6 +128,75 @@ def test_events_come_in_anthropics_order(served: Served) -> None:
     assert starts[1]["content_block"] == {**USED, "input": {}}
     assert events[-2]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
     assert events[-2]["usage"] == {"input_tokens": 7, "output_tokens": 3}
+
+
+TEXTS = ("Hello.", "\n\n", "", "\n\nWell.\n")
+
+
+def asked_of(request: ModelRequest) -> tuple[int, str]:
+    """The case that the last message names; memories may stand before it."""
+    number, words = re.findall(r"Case (\d): (.*)", request.messages[-1].content)[-1]
+    return int(number), words
+
+
+class Odd(FunctionModel):
+    """Says the text that a message names, with or without a call, streamed or all at once."""
+
+    def __init__(self) -> None:
+        super().__init__(self._say)
+
+    @staticmethod
+    def _say(request: ModelRequest) -> ModelResponse:
+        number, words = asked_of(request)
+        call = ToolCall(id="c1", name="weather", arguments="{}")
+        calls = (call,) if "call" in words else ()
+        return ModelResponse(id="r", text=TEXTS[number], tool_calls=calls)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+        if "abruptly" in asked_of(request)[1]:
+            yield Delta(response=await self.complete(request))
+        else:
+            async for delta in super().stream(request):
+                yield delta
+
+
+def blocks_of(events: list[Any]) -> list[Any]:
+    """What a client makes of the events; each block has to be opened and closed once."""
+    blocks: list[Any] = []
+    for event in events:
+        match event:
+            case {"type": "content_block_start", "content_block": block}:
+                assert event["index"] == len(blocks)
+                blocks.append({**block, "open": True})
+            case {"type": "content_block_delta", "delta": delta}:
+                assert blocks[event["index"]]["open"]
+                blocks[event["index"]]["text"] = blocks[-1].get("text", "") + delta.get("text", "")
+            case {"type": "content_block_stop"}:
+                assert blocks[event["index"]]["open"]
+                blocks[event["index"]]["open"] = False
+            case _:
+                pass
+    assert not any(block["open"] for block in blocks)
+    return blocks
+
+
+def test_a_block_is_opened_once_and_closed_whatever_the_model_streams() -> None:
+    with serving(model=Odd(), design="verbatim") as running:
+        for number, text in enumerate(TEXTS):
+            for words in ("plainly", "with a call", "abruptly", "abruptly with a call"):
+                for name in ("memagent", "memagent:nomemory"):
+                    said = {"role": "user", "content": f"Case {number}: {words}"}
+                    asked = {"model": name, "messages": [said], "tools": [TOOL]}
+                    blocks = blocks_of(events_of(post(running, {**asked, "stream": True}).text))
+                    whole = post(running, asked).json()["content"]
+                    told = text if name.endswith(":nomemory") else text.strip()
+                    kinds = ["text"] * bool(told) + ["tool_use"] * ("call" in words)
+                    assert [block["type"] for block in blocks] == kinds, (name, said)
+                    assert [block["type"] for block in whole] == kinds, (name, said)
+                    assert not told or (blocks[0]["text"].rstrip(), whole[0]["text"]) == (
+                        told.rstrip(),
+                        told,
+                    )
 
 
 def test_blocks_reach_the_model_and_length_is_told(served: Served, model: FunctionModel) -> None:

@@ -1,22 +1,36 @@
 // The checks of docs/integrations/checks.md that run under node: stock clients against the
-// service that MEMAGENT_URL names. Prints one line of JSON for each check.
+// service that MEMAGENT_URL names. Prints one line of JSON for each check. MEMAGENT_CLIENTS=before
+// takes the major versions before the newest.
 
 import assert from "node:assert/strict";
 
-import { createOpenAI } from "@ai-sdk/openai";
-import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { embed, generateObject, generateText, stepCountIs, streamText, tool } from "ai";
-import OpenAI from "openai";
-import { zodResponseFormat } from "openai/helpers/zod";
+import Anthropic from "@anthropic-ai/sdk";
 import { z } from "zod";
 
 const url = process.env.MEMAGENT_URL;
+const major = process.env.MEMAGENT_CLIENTS === "before" ? "-before" : "";
+const { default: OpenAI } = await import(`openai${major}`);
+const { zodResponseFormat } = await import(`openai${major}/helpers/zod`);
+const { createOpenAI } = await import(`@ai-sdk/openai${major}`);
+const { createOpenAICompatible } = await import(`@ai-sdk/openai-compatible${major}`);
+const { embed, generateObject, generateText, stepCountIs, streamText, tool } = await import(
+  `ai${major}`
+);
 const baseURL = `${url}/v1`;
 const openai = new OpenAI({ baseURL, apiKey: "any", maxRetries: 0 });
 const model = "memagent";
 const City = z.object({ city: z.string() });
 const parameters = z.toJSONSchema(City);
 const weatherTool = { type: "function", function: { name: "weather", parameters } };
+const anthropic = new Anthropic({ baseURL: url, apiKey: "any", maxRetries: 0 });
+const asked = (user, content, more = {}) => ({
+  model,
+  max_tokens: 100,
+  metadata: { user_id: user },
+  messages: [{ role: "user", content }],
+  ...more,
+});
+const messagesOf = (content) => [{ role: "user", content }];
 const say = (user, content, more = {}) =>
   openai.chat.completions.create({ model, user, messages: [{ role: "user", content }], ...more });
 const compatible = (user) =>
@@ -173,12 +187,59 @@ const CHECKS = {
     const asked = generateText({ model: compatible(user), prompt: "too fast", maxRetries: 0 });
     await assert.rejects(asked, (error) => error.statusCode === 429);
   },
+  "anthropic-node | a message, and its tokens counted": async (user) => {
+    const message = await anthropic.messages.create(asked(user, "I row"));
+    assert.deepEqual(message.content, [{ type: "text", text: "You said: I row" }]);
+    assert.equal(message.stop_reason, "end_turn");
+    const count = await anthropic.messages.countTokens({ model, messages: messagesOf("I row") });
+    assert.ok(count.input_tokens > 0);
+    assert.deepEqual(await turns(user), ["I row", "You said: I row"]);
+  },
+  "anthropic-node | the events of a stream, put together": async (user) => {
+    const words = [];
+    const stream = anthropic.messages.stream(asked(user, "I row"));
+    stream.on("text", (piece) => words.push(piece));
+    const message = await stream.finalMessage();
+    assert.equal(words.join(""), "You said: I row");
+    assert.deepEqual(message.content, [{ type: "text", text: "You said: I row" }]);
+    assert.ok(words.length > 1 && message.usage.output_tokens > 0);
+  },
+  "anthropic-node | a streamed tool loop, written once": async (user) => {
+    const tools = [{ name: "weather", description: "Tell it", input_schema: parameters }];
+    const messages = messagesOf("The weather?");
+    for (let round = 0; round < 2; round++) {
+      const more = { tools, messages };
+      const said = await anthropic.messages.stream(asked(user, "", more)).finalMessage();
+      messages.push({ role: "assistant", content: said.content });
+      const calls = said.content.filter((block) => block.type === "tool_use");
+      assert.equal(said.stop_reason, calls.length ? "tool_use" : "end_turn");
+      if (!calls.length) break;
+      const results = calls.map((call) => ({
+        type: "tool_result",
+        tool_use_id: call.id,
+        content: `sunny in ${call.input.city}`,
+      }));
+      messages.push({ role: "user", content: results });
+    }
+    messages.push({ role: "user", content: "Thanks!" });
+    await anthropic.messages.create(asked(user, "", { messages, tools }));
+    assert.deepEqual(await turns(user), TOOL_LOOP);
+  },
+  "anthropic-node | errors have their classes": async (user) => {
+    const limited = anthropic.messages.create(asked(user, "too fast"));
+    await assert.rejects(limited, Anthropic.RateLimitError);
+    const other = anthropic.messages.create(asked(user, "Hello", { model: "claude-x" }));
+    await assert.rejects(other, Anthropic.NotFoundError);
+    const stream = anthropic.messages.stream(asked(user, "too fast"));
+    await assert.rejects(stream.finalMessage(), /quota/);
+  },
 };
 
 for (const [number, [name, run]] of Object.entries(CHECKS).entries()) {
+  if (major && name.startsWith("anthropic")) continue;
   let fault = null;
   try {
-    await run(`npm${number}`);
+    await run(`npm${major}${number}`);
   } catch (error) {
     fault = String(error.stack ?? error);
   }

@@ -224,6 +224,8 @@ class MessageEvents:
                 yield _event("error", error=anthropic_error(piece))
             case ReplyDelta(reply=Reply() as reply):
                 ended = self._begun.answered(self._said, reply)
+                if not self._speaking:
+                    yield from self._told(reply.text)
                 for index, block in enumerate(ended.content):
                     yield from _ended(index, block)
                 end = ended.model_dump(mode="json", include={"stop_reason", "stop_sequence"})
@@ -231,22 +233,23 @@ class MessageEvents:
                 yield _event("message_delta", delta=end, **use)
                 yield _event("message_stop")
             case ReplyDelta():
-                if piece.text and not self._speaking:
-                    self._speaking = True
-                    block = {"type": "text", "text": ""}
-                    yield _event("content_block_start", index=0, content_block=block)
-                if piece.text:
-                    told = {"type": "text_delta", "text": piece.text}
-                    yield _event("content_block_delta", index=0, delta=told)
+                yield from self._told(piece.text)
+
+    def _told(self, text: str) -> Iterator[str]:
+        """Yield the events of words, and before the first ones the beginning of their block."""
+        if text and not self._speaking:
+            self._speaking = True
+            yield _event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+        if text:
+            yield _event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
 
 
 def _ended(index: int, block: Item) -> Iterator[str]:
     """Yield what is left to tell of a finished block."""
     if block["type"] == "tool_use":
-        begun: Item = {**block, "input": {}}
-        yield _event("content_block_start", index=index, content_block=begun)
-        piece = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-        yield _event("content_block_delta", index=index, delta=piece)
+        yield _event("content_block_start", index=index, content_block={**block, "input": {}})
+        given = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        yield _event("content_block_delta", index=index, delta=given)
     yield _event("content_block_stop", index=index)
 
 

@@ -407,15 +407,26 @@ class CompletionRequest(BaseModel):
         return chat_request({**(self.model_extra or {}), **fields, "metadata": switch})
 
 
+_Tokens = Annotated[tuple[int, ...], Field(min_length=1, max_length=8_192)]
+_SOME: Final = Field(min_length=1, max_length=2_048)
+
+
 class EmbeddingRequest(BaseModel):
     """Texts to embed, in OpenAI's format."""
 
     model_config = ConfigDict(extra="ignore")
 
-    input: _Text | Annotated[tuple[_Text, ...], Field(min_length=1, max_length=2_048)]
+    input: _Text | _Tokens | Annotated[tuple[_Text, ...] | tuple[_Tokens, ...], _SOME]
+    """Texts, or token ids of OpenAI's `cl100k_base`."""
     model: Annotated[str, Field(max_length=256)] = MODEL_NAME
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None
+
+    @property
+    def texts(self) -> Sequence[str | Sequence[int]]:
+        """The texts, or their token ids."""
+        one = isinstance(self.input, str) or isinstance(self.input[0], int)
+        return cast("Sequence[str | Sequence[int]]", (self.input,) if one else self.input)
 
 
 class Embedding(BaseModel):

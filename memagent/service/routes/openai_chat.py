@@ -41,6 +41,7 @@ from memagent.core.exchange import (
 from memagent.core.long_work import LARGE_CHARS, aside
 from memagent.graphs.chat import MarkFilter
 from memagent.llm.chat_format import chat_messages
+from memagent.llm.litellm_errors import text_of
 from memagent.llm.wrappers import takes_options
 from memagent.memory.threads import Spoken, ThreadMatch, continued, match_history, reply_of
 from memagent.service.access import Call, may
@@ -214,7 +215,7 @@ async def completions(body: CompletionRequest, call: Completer) -> Response:
 async def embeddings(body: EmbeddingRequest, call: Embedder) -> Response:
     """Embed texts as the memory embeds them: unit vectors, in the order of the texts."""
     chosen_model(body.model, None)
-    texts = (body.input,) if isinstance(body.input, str) else body.input
+    texts = [each if isinstance(each, str) else await text_of(each) for each in body.texts]
     with call.agent() as agent:
         if body.dimensions not in (None, agent.embedder.dim):
             raise unsupported("dimensions", f"is {agent.embedder.dim} here")
@@ -418,8 +419,12 @@ def _head(body: ChatCompletionRequest, kind: str) -> dict[str, Any]:
 
 
 def _completion(said: Said, head: dict[str, Any], reply: Reply) -> ChatCompletion:
-    choices, use = choices_of(reply, said), MemoryUse.of(reply, said)
-    return ChatCompletion(**head, choices=choices, usage=usage_of(reply), memagent=use)
+    return ChatCompletion(
+        **head,
+        choices=choices_of(reply, said),
+        usage=usage_of(reply),
+        memagent=MemoryUse.of(reply, said),
+    )
 
 
 def _text(said: Said, head: dict[str, Any], reply: Reply) -> TextCompletion:

@@ -32,6 +32,7 @@ from memagent.service.routes.responses_format import (
     ResponseEvents,
     ResponseObject,
     ResponseRequest,
+    listed_item,
 )
 
 router = APIRouter(tags=["openai"])
@@ -94,7 +95,7 @@ async def create_response(
     begun = ResponseObject.begun(body, key, stored=stored)
 
     def shape(reply: Reply) -> StoredResponse:
-        own = [{"id": f"item_{key}_{at}", **item} for at, item in enumerate(items)]
+        own = [{"id": f"item_{key}_{at}", **listed_item(item)} for at, item in enumerate(items)]
         answered = begun.answered(reply, said).model_dump()
         return StoredResponse(**answered, input=own, context=context)
 

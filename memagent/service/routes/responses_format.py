@@ -225,6 +225,15 @@ def message_item(key: str, parts: list[Item], status: str = "completed") -> Item
     return {**item, "content": parts}
 
 
+def listed_item(item: Item) -> Item:
+    """Return an item of a request as it is listed: whole, and a message's text as a part."""
+    text, kind = item.get("content"), item.get("type") or "message"
+    if kind == "message" and isinstance(text, str):
+        part = text_part(text) if item.get("role") == "assistant" else {"type": "input_text"}
+        item = {**item, "content": [{**part, "text": text}]}
+    return {"status": "completed", **item, "type": kind}
+
+
 def text_part(text: str, logprobs: Sequence[Any] = ()) -> Item:
     """Return words as a part of an item."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": [*logprobs]}

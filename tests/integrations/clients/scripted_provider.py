@@ -28,6 +28,8 @@ def provider(body: Body, index: int) -> Reply:
     said = words.rpartition("</memories>")[2].strip()
     if "too fast" in said:
         return Reply(status=429, error=QUOTA, error_code="insufficient_quota")
+    if "break off" in said:
+        return Reply(text="Half of", unended=True)
     if "refuse me" in said:
         return Reply.failing(400, error="temperature must be below 1")
     if body.get("logprobs"):

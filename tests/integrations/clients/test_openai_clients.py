@@ -11,6 +11,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -54,7 +55,8 @@ def check(client: str, says: str) -> Callable[[Check], Check]:
 
 
 def opened(ground: Ground) -> openai.OpenAI:
-    return openai.OpenAI(base_url=ground.base_url, api_key="any", max_retries=0)
+    strict = {"max_retries": 0, "_strict_response_validation": True}
+    return openai.OpenAI(base_url=ground.base_url, api_key="any", **strict)
 
 
 def chat(ground: Ground, user: str, *messages: Any, **more: Any) -> Any:
@@ -268,6 +270,15 @@ def _(ground: Ground, user: str) -> None:
         stream(ground, user, "too fast")
 
 
+@check("openai", "a stream that breaks off upstream is an error; no reply is remembered")
+def _(ground: Ground, user: str) -> None:
+    with pytest.raises(openai.APIError, match=r"broke off|ended before"):
+        stream(ground, user, "break off")
+    with pytest.raises(openai.APIError, match=r"broke off|ended before"):
+        chat(ground, user, "break off")
+    assert set(ground.turns(user)) == {"break off"}
+
+
 @check("openai", "what the provider refuses is BadRequestError")
 def _(ground: Ground, user: str) -> None:
     with pytest.raises(openai.BadRequestError, match="temperature must be below 1"):
@@ -283,9 +294,28 @@ def _(ground: Ground, user: str) -> None:
 
 @check("openai", "embeddings are unit vectors")
 def _(ground: Ground, user: str) -> None:
+    asked: Any = {"model": "memagent", "input": ["tea", "a dog"]}
     with opened(ground) as client:
-        rows = client.embeddings.create(model="memagent", input=["tea", "a dog"]).data
+        rows = client.embeddings.create(**asked, encoding_format="float").data
+        # As base64, which the client's own types know no word of: it cannot be strict here.
+        easy = client.with_options(_extra_kwargs={"_strict_response_validation": False})
+        packed = easy.embeddings.create(**asked).data
     assert [round(sum(x * x for x in row.embedding), 3) for row in rows] == [1, 1]
+    assert [row.embedding for row in packed] == [row.embedding for row in rows]
+
+
+@check("openai", "token ids are embedded as their text")
+def _(ground: Ground, user: str) -> None:
+    tokens = [9906, 1917]  # of cl100k_base: Hello world
+    with opened(ground) as client:
+        rows = [
+            client.embeddings.create(model="memagent", input=given, encoding_format="float").data
+            for given in ("Hello world", tokens, [tokens, [9906]])
+        ]
+        assert rows[0][0].embedding == rows[1][0].embedding == rows[2][0].embedding
+        assert len(rows[2]) == 2 and rows[2][1].embedding != rows[2][0].embedding
+        with pytest.raises(openai.BadRequestError, match="no such token"):
+            client.embeddings.create(model="memagent", input=[10**9])
 
 
 @check("openai", "the asynchronous client streams")
@@ -403,6 +433,19 @@ def _(ground: Ground, user: str) -> None:
     for method in ("json_schema", "function_calling", "json_mode"):
         shaped = model.with_structured_output(City, method=method)
         assert shaped.invoke("Where do I live? In JSON.") == City(city="Lisbon"), method
+
+
+@check("langchain-openai", "`OpenAIEmbeddings`, which sends token ids")
+def _(ground: Ground, user: str) -> None:
+    from langchain_openai import OpenAIEmbeddings
+
+    litellm: Any = load_vendor("the checks")
+    tables = Path(litellm.__file__).parent / "litellm_core_utils" / "tokenizers"
+    with opened(ground) as client, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIKTOKEN_CACHE_DIR", str(tables))  # the network has the table too
+        model: Any = OpenAIEmbeddings(model="memagent", base_url=ground.base_url, api_key="any")
+        plain = client.embeddings.create(model="memagent", input="tea", encoding_format="float")
+        assert model.embed_query("tea") == pytest.approx(plain.data[0].embedding)
 
 
 @check("langchain-openai", "the Responses face, chained by previous_response_id")

@@ -22,7 +22,7 @@ STATEMENT: Final = re.compile(
     "|".join(
         (
             r"\w+ has number \d+",
-            r"talk of the \w+",
+            r"let us talk of the \w+",
             r"(?:lamp|trait) \d+: .+? = \w+",
             *(said.replace("{}", r"\w+") for said in SAID.values()),
         )

@@ -1,6 +1,6 @@
 """`hidden_rule`: find the rules of a lab by tests, then claim them (after arXiv 2509.21766).
 
-Two worlds as those of UltraHorizon, of 60 calls and more. In `LAMPS` each lamp lights up
+Two worlds as those of UltraHorizon, of 72 calls and more on average. In `LAMPS` each lamp lights up
 for objects of one colour, one shape, or both. In `GENES` each trait has an order in which
 alleles dominate, and a test crosses two of them. The units of a lab answer in turn, so
 what is known of one lies scattered over the whole history. A wrong claim ends the task.

@@ -167,11 +167,10 @@ def test_tests_tell_every_two_rules_apart(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("lab", [LAMPS, GENES], ids=["lamps", "genes"])
-async def test_a_lab_takes_sixty_calls_and_more(lab: Lab) -> None:
-    for task in hidden_rule(1, 2, labs=(lab,)):
-        trial = await play_task(task, RulePlayer())
-        assert trial.outcome is not None and trial.outcome.good
-        assert 60 <= len(trial.steps) <= 400
+async def test_a_lab_takes_sixty_calls_and_more_on_average(lab: Lab) -> None:
+    trials = [await play_task(task, RulePlayer()) for task in hidden_rule(0, 4, labs=(lab,))]
+    assert all(trial.outcome and trial.outcome.good for trial in trials)
+    assert fmean(len(trial.steps) for trial in trials) >= 60
 
 
 @pytest.mark.parametrize("name", ["schedule", "hidden_rule", "execution_horizon", "topic_switch"])

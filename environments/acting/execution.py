@@ -47,8 +47,7 @@ class SumTask(PlannedTask[Sums]):
         after = turn + 1, said, flawless
         if turn == len(self.turns):
             return after, Observation(text="The end.", reward=share, done=True, success=flawless)
-        first, second = self.turns[turn]
-        return after, Observation(text=f"add {first} and {second}", reward=share)
+        return after, Observation(text=f"add {' and '.join(self.turns[turn])}", reward=share)
 
     def solution(self) -> tuple[str, ...]:
         """Return the sums in order."""

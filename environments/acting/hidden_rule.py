@@ -72,10 +72,12 @@ class RuleTask(PlannedTask[tuple[int, int]]):
         (tests, claims), (verb, _, rest) = state, action.partition(" ")
         if verb == "claim":
             right, last = rest == self.hidden[claims], claims + 1 == self.lab.units
-            text = "The claim is right." if right else "The claim is wrong."
-            share, done = right / self.lab.units, last or not right
-            seen = Observation(text=text, reward=share, done=done, success=done and right)
-            return (tests, claims + 1), seen
+            return (tests, claims + 1), Observation(
+                text="The claim is right." if right else "The claim is wrong.",
+                reward=right / self.lab.units,
+                done=last or not right,
+                success=last and right,
+            )
         if tests >= self.limit:
             return state, Observation(text="There is no time left.", done=True, success=False)
         unit = tests % self.lab.units

@@ -32,8 +32,12 @@ class ProcedureTask(PlannedTask[int]):
         right = action == f"{self.moves[state]} {self.thing}"
         if right and state + 1 < LENGTH:
             return state + 1, Observation(text="It seems to work.")
-        text = "It is done." if right else "It is spoilt."
-        return state, Observation(text=text, reward=float(right), done=True, success=right)
+        return state, Observation(
+            text="It is done." if right else "It is spoilt.",
+            reward=float(right),
+            done=True,
+            success=right,
+        )
 
 
 def task_stream(seed: int, count: int) -> list[ProcedureTask]:

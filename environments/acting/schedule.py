@@ -136,9 +136,12 @@ class ScheduleTask(PlannedTask[Plan]):
         if broken is not None:
             return after, Observation(text=f"The plan fails: {broken}.", done=True, success=False)
         shortest = length(self.facts, plan) == length(self.facts, self.best)
-        text = "The plan holds." if shortest else "The plan holds, but it could be shorter."
-        reward = 1.0 if shortest else 0.5
-        return after, Observation(text=text, reward=reward, done=True, success=shortest)
+        return after, Observation(
+            text="The plan holds." if shortest else "The plan holds, but it could be shorter.",
+            reward=1.0 if shortest else 0.5,
+            done=True,
+            success=shortest,
+        )
 
     def solution(self) -> tuple[str, ...]:
         """Return the actions of a shortest plan, after all sessions."""

@@ -38,9 +38,11 @@ class HouseTask(PlannedTask[House]):
 
     def __init__(self, thing: str, home: str, target: str) -> None:
         self.thing, self.home, self.target = thing, home, target
-        moves = [f"go to {place}" for place in PLACES]
-        moves += [f"open {place}" for place in sorted(CLOSED)]
-        moves += [f"take {thing}", f"wash {thing}", f"put {thing}"]
+        moves = [
+            *(f"go to {place}" for place in PLACES),
+            *(f"open {place}" for place in sorted(CLOSED)),
+            *(f"{verb} {thing}" for verb in ("take", "wash", "put")),
+        ]
         at_door = House("door", frozenset(), home, clean=False, steps=0)
         super().__init__(f"put a clean {thing} into the {target}", moves, at_door)
 

@@ -1,9 +1,10 @@
 """`hidden_rule`: find the rules of a lab by tests, then claim them (after arXiv 2509.21766).
 
-Two worlds as those of UltraHorizon, of 72 calls and more on average. In `LAMPS` each lamp lights up
-for objects of one colour, one shape, or both. In `GENES` each trait has an order in which
-alleles dominate, and a test crosses two of them. The units of a lab answer in turn, so
-what is known of one lies scattered over the whole history. A wrong claim ends the task.
+Two worlds as those of UltraHorizon, of 72 calls and more on average. In `LAMPS` each lamp
+lights up for objects of one colour, one shape, or both. In `GENES` each trait has an order
+in which alleles dominate, and a test crosses two of them. The units of a lab answer in
+turn, so what is known of one lies scattered over the whole history. A wrong claim ends the
+task.
 """
 
 from __future__ import annotations
@@ -37,10 +38,6 @@ class Lab:
     tests: Sequence[str]
     rules: Sequence[str]
     answer: Callable[[str, str], str]
-
-    def left(self, seen: Sequence[tuple[str, str]]) -> list[str]:
-        """Return the rules that answer as was seen."""
-        return [r for r in self.rules if all(self.answer(r, test) == said for test, said in seen)]
 
 
 LAMPS: Final = Lab(
@@ -115,7 +112,14 @@ class RulePlayer:
         seen = [
             re.findall(rf"{lab.unit} {unit}: (.+?) = (\w+)", shown) for unit in range(lab.units)
         ]
-        left = [lab.left(facts) for facts in seen]
+        left = [
+            [
+                rule
+                for rule in lab.rules
+                if all(lab.answer(rule, test) == said for test, said in facts)
+            ]
+            for facts in seen
+        ]
         if claims or tests >= task.limit or all(len(rules) == 1 for rules in left):
             return f"claim {left[claims][0]}"
         rules = left[tests % lab.units]

@@ -6,11 +6,15 @@ tells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, cast
 
+from environments.base import Environment, Split
 from environments.errors import EnvironmentFault
 from environments.records import Episode, Probe
 from environments.worlds.truth import Truth
+from memagent.core.records import Session
+from memagent.plugins import load
 
 
 def truncate(episode: Episode, sessions: int) -> Episode:
@@ -67,3 +71,49 @@ def select_asks(episode: Episode, truth: Truth, asks: Collection[str]) -> Episod
         return episode
     probe_ids = {probe.probe_id for probe in truth.probes if probe.ask in asks}
     return select_probes(episode, lambda probe: probe.id in probe_ids)
+
+
+def linked_turns(episode: Episode, before: int) -> Iterator[Episode]:
+    """Yield an episode for each question: its turn, and the turns before that one.
+
+    The turn of a question is the last of its evidence. The turns `before` it make the
+    bank, then the turn is a session of its own, then the question is asked. So a reward
+    right after the turn is about what was done with it (Memory-R1, arXiv 2508.19828, with
+    50). A question whose evidence reaches further back, or without an answer, is left out.
+    """
+    places = {turn.id: place for place, turn in enumerate(episode.turns)}
+    for probe in episode.probes:
+        evidence = [places[turn_id] for turn_id in probe.evidence_turn_ids]
+        if probe.unanswerable or not evidence or max(evidence) - min(evidence) > before:
+            continue
+        at, sessions = max(evidence), list[Session]()
+        for session in episode.sessions:
+            for heard, name in ((range(at - before, at), session.id), ([at], f"{session.id}/now")):
+                turns = tuple(turn for turn in session.turns if places[turn.id] in heard)
+                kept = session.model_copy(update={"id": name, "turns": turns, "grown_at": ()})
+                sessions += [kept] if turns else []
+        asked = probe.model_copy(update={"after_session": sessions[-1].id})
+        yield Episode(id=f"{episode.id}/{probe.id}", sessions=tuple(sessions), probes=(asked,))
+
+
+class LinkedTurns(Environment):
+    """The conversations of another environment, a turn at a time: Memory-R1's episodes."""
+
+    name = "linked_turns"
+
+    def __init__(
+        self,
+        of: str = "synthetic",
+        *,
+        before: int = 50,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Open an environment by its name, with its own options."""
+        super().__init__()
+        make = cast("Callable[..., Environment]", load("environments", of))
+        self.env, self.before = make(**(options or {})), before
+
+    def episodes(self, split: Split = "all") -> Iterator[Episode]:
+        """Return the episodes of all conversations of a split."""
+        whole = self.env.episodes(split)
+        return (linked for episode in whole for linked in linked_turns(episode, self.before))

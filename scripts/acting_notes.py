@@ -12,12 +12,23 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from environments.acting.schedule import SAID
 from memagent.core.exchange import ModelRequest
 from memagent.core.records import MemoryItem
 from memagent.core.trials import FAILED, SUCCEEDED
 from memagent.designs.base import load_prompt
 
-STATEMENT: Final = re.compile(r"\w+ has number \d+|\w+ \w+ (?:lights up|stays dark)")
+STATEMENT: Final = re.compile(
+    "|".join(
+        (
+            r"\w+ has number \d+",
+            r"let us talk of the \w+",
+            r"(?:lamp|trait) \d+: .+? = \w+",
+            *(said.replace("{}", r"\w+") for said in SAID.values()),
+        )
+    )
+)
+"""What the scripts keep word for word: numbers, topics, answers of labs, facts of plans."""
 _NUMBERED: Final = re.compile(r"\b([A-Za-z]+)\d\w*")
 _ATTEMPT: Final = re.compile(r"(worked|failed): (.+)")
 _SHOWN: Final = re.compile(r"^\[(\S+)\] (.+(?:\n(?!\[|</).+)*)", re.MULTILINE)
@@ -30,7 +41,7 @@ def noted(request: ModelRequest) -> str:
 
 
 def workspace_note(prompt: str) -> str:
-    """Keep the statements of two forms, and fold all but the last segment."""
+    """Keep the statements, and fold all but the last segment."""
     shown = prompt.split("<steps>")[1]
     places = [int(place) for place in re.findall(r"^\((\d+)\)", shown, re.MULTILINE)]
     text = "; ".join(dict.fromkeys(STATEMENT.findall(shown))) or "nothing yet"

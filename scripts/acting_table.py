@@ -38,8 +38,8 @@ from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.embed.static import TABLE_FOLDER, WordPiece
 from memagent.testing import FunctionModel
 
-STREAMS: Final = ("procedures", "tiny_house", "tiny_shop", "schedule")
-LONG: Final = ("execution_horizon", "topic_switch", "hidden_rule")
+STREAMS: Final = ("procedures", "tiny_house", "tiny_shop")
+LONG: Final = ("execution_horizon", "topic_switch", "schedule", "hidden_rule")
 LEARNING: Final = ("exp_rag", "re_mem", "mem_rl", "ace", "mistake_notebook", "case_bank")
 WORKING: Final = ("mem1", "delethink", "memo", "mem_act")
 TIDIED: Final = ("ace",)

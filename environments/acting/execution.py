@@ -1,8 +1,9 @@
 """`execution_horizon`: keep a running sum for many turns (after arXiv 2509.09677).
 
 Nothing is to be found out: the values stand in the task, each turn names two words, and
-the answer is the sum so far. The first wrong sum ends the task, so the number of steps
-is how far an agent executes without a fault. Full histories grow with every turn.
+the answer is the sum so far. A wrong sum is not told and ends nothing: a turn earns its
+share if the sum said before was carried on rightly, as the paper's accuracy of a step, and
+the task is solved if all sums are right. Full histories grow with every turn.
 """
 
 from __future__ import annotations
@@ -21,43 +22,32 @@ from memagent.core.workspace import workspace_of
 WORDS: Final = ("alder", "birch", "cedar", "maple", "rowan", "aspen")
 
 
-class SumTask(PlannedTask[tuple[int, int]]):
-    """One run; a state is the turn and the sum so far."""
+Sums = tuple[int, int, bool]
+
+
+class SumTask(PlannedTask[Sums]):
+    """One run; a state is the turn, the sum said last, and whether all sums were right."""
 
     def __init__(
         self, name: str, values: Mapping[str, int], turns: Sequence[tuple[str, str]]
     ) -> None:
         self.name, self.values, self.turns = name, values, tuple(turns)
-        super().__init__()
+        known = ", ".join(f"{word} = {value}" for word, value in values.items())
+        text = f"{name}: keep the sum of the words named, from 0. {known}. Begin with: say 0"
+        bound = 2 * max(map(abs, values.values())) * len(turns)
+        says = (f"say {number}" for number in range(-bound, bound + 1))
+        super().__init__(text, says, (0, 0, True))
 
-    @property
-    def text(self) -> str:
-        """The task, as a player reads it."""
-        known = ", ".join(f"{word} = {value}" for word, value in self.values.items())
-        return f"{self.name}: keep the sum of the words named, from 0. {known}. Begin with: say 0"
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """All actions that are possible."""
-        bound = 2 * max(map(abs, self.values.values())) * len(self.turns)
-        return tuple(f"say {number}" for number in range(-bound, bound + 1))
-
-    def start(self) -> tuple[int, int]:
-        """Return the state before the first turn."""
-        return 0, 0
-
-    def moved(self, state: tuple[int, int], action: str) -> tuple[tuple[int, int], Observation]:
-        """Return the state after an answer; each right one earns its share of the reward."""
-        turn, total = state
-        right = int(action.split()[1]) == total
-        if not right or turn == len(self.turns):
-            text = "All sums are right." if right else "That sum is wrong."
-            share = float(right) / (len(self.turns) + 1)
-            return state, Observation(text=text, reward=share, done=True, success=right)
-        first, second = self.turns[turn]
-        after = turn + 1, total + self.values[first] + self.values[second]
-        share = 1 / (len(self.turns) + 1)
-        return after, Observation(text=f"add {first} and {second}", reward=share)
+    def moved(self, state: Sums, action: str) -> tuple[Sums, Observation]:
+        """Return the state after an answer; the last one ends the task."""
+        turn, before, flawless = state
+        said = int(action.split()[1])
+        carried = said == before + sum(self.values[word] for word in self.turns[turn - 1] if turn)
+        share, flawless = carried / (len(self.turns) + 1), flawless and carried
+        after = turn + 1, said, flawless
+        if turn == len(self.turns):
+            return after, Observation(text="The end.", reward=share, done=True, success=flawless)
+        return after, Observation(text=f"add {' and '.join(self.turns[turn])}", reward=share)
 
     def solution(self) -> tuple[str, ...]:
         """Return the sums in order."""

@@ -1,15 +1,19 @@
-"""`hidden_rule`: find the rule of a lab by tests, then claim it.
+"""`hidden_rule`: find the rules of a lab by tests, then claim them (after arXiv 2509.21766).
 
-A rule names a colour, a shape, or both; a test of an object says whether the rule holds.
-Sixteen tests are enough for any rule. What was seen must be kept: the rule
-follows from all answers together.
+Two worlds as those of UltraHorizon, of 72 calls and more on average. In `LAMPS` each lamp
+lights up for objects of one colour, one shape, or both. In `GENES` each trait has an order
+in which alleles dominate, and a test crosses two of them. The units of a lab answer in
+turn, so what is known of one lies scattered over the whole history. A wrong claim ends the
+task.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import product
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations, product
 from random import Random
 from typing import Final
 
@@ -21,76 +25,109 @@ from memagent.core.workspace import workspace_of
 
 COLOURS: Final = ("red", "green", "blue", "amber")
 SHAPES: Final = ("cube", "ball", "cone", "ring")
-OBJECTS: Final = tuple(f"{colour} {shape}" for colour, shape in product(COLOURS, SHAPES))
-RULES: Final = (*COLOURS, *SHAPES, *OBJECTS)
-LIMIT: Final = 17
+OBJECTS: Final = tuple(map(" ".join, product(COLOURS, SHAPES)))
+ALLELES: Final = "ABCDE"
 
 
-def holds(rule: str, thing: str) -> bool:
-    """Tell whether a rule holds for an object: it has every property that the rule names."""
-    return set(rule.split()) <= set(thing.split())
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """The units of a world, what can be tested, the rules, and what a rule answers to a test."""
+
+    unit: str
+    units: int
+    tests: Sequence[str]
+    rules: Sequence[str]
+    answer: Callable[[str, str], str]
 
 
-class RuleTask(PlannedTask[int]):
-    """One lab; a state is the number of actions taken."""
-
-    def __init__(self, name: str, rule: str) -> None:
-        self.name, self.rule = name, rule
-        super().__init__()
-
-    @property
-    def text(self) -> str:
-        """The task, as a player reads it."""
-        return f"find the rule of {self.name}"
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """All actions that are possible."""
-        return (*(f"test {thing}" for thing in OBJECTS), *(f"claim {rule}" for rule in RULES))
-
-    def start(self) -> int:
-        """Return the state before any test."""
-        return 0
-
-    def moved(self, state: int, action: str) -> tuple[int, Observation]:
-        """Return the state after an action; a claim or the last action ends the task."""
-        verb, _, rest = action.partition(" ")
-        right = verb == "claim" and rest == self.rule
-        if verb == "claim" or state + 1 >= LIMIT:
-            text = "The claim is right." if right else "The rule was not found."
-            return state, Observation(text=text, reward=float(right), done=True, success=right)
-        answer = "lights up" if holds(self.rule, rest) else "stays dark"
-        return state + 1, Observation(text=f"{rest} {answer}.")
+LAMPS: Final = Lab(
+    unit="lamp", units=8, tests=OBJECTS, rules=(*COLOURS, *SHAPES, *OBJECTS),
+    answer=lambda rule, thing: "lit" if {*rule.split()} <= {*thing.split()} else "dark",
+)  # fmt: skip
+GENES: Final = Lab(
+    unit="trait", units=9, tests=tuple(map(" with ".join, combinations(ALLELES, 2))),
+    rules=tuple(map(" ".join, permutations(ALLELES))),
+    answer=lambda rule, cross: min(cross.split(" with "), key=rule.index),
+)  # fmt: skip
 
 
-def hidden_rule(seed: int, count: int) -> list[RuleTask]:
-    """Return labs with rules of their own; equal seeds give equal tasks."""
+class RuleTask(PlannedTask[tuple[int, int]]):
+    """One lab; a state is the number of tests and of claims made."""
+
+    def __init__(self, name: str, lab: Lab, hidden: Sequence[str]) -> None:
+        self.name, self.lab, self.hidden = name, lab, tuple(hidden)
+        self.limit = lab.units * len(lab.tests)
+        text = (
+            f"find the rules of {name} by tests, then claim that of each {lab.unit}, from 0 to "
+            f"{lab.units - 1}; a test is answered by one after the other"
+        )
+        tests, claims = (f"test {test}" for test in lab.tests), (f"claim {r}" for r in lab.rules)
+        super().__init__(text, (*tests, *claims), (0, 0))
+
+    def moved(self, state: tuple[int, int], action: str) -> tuple[tuple[int, int], Observation]:
+        """Return the state after an action; a wrong claim or the last one ends the task."""
+        (tests, claims), (verb, _, rest) = state, action.partition(" ")
+        if verb == "claim":
+            right, last = rest == self.hidden[claims], claims + 1 == self.lab.units
+            return (tests, claims + 1), Observation(
+                text="The claim is right." if right else "The claim is wrong.",
+                reward=right / self.lab.units,
+                done=last or not right,
+                success=last and right,
+            )
+        if tests >= self.limit:
+            return state, Observation(text="There is no time left.", done=True, success=False)
+        unit = tests % self.lab.units
+        answer = self.lab.answer(self.hidden[unit], rest)
+        return (tests + 1, claims), Observation(text=f"{self.lab.unit} {unit}: {rest} = {answer}.")
+
+    def solution(self) -> tuple[str, ...]:
+        """Return the claims."""
+        return tuple(f"claim {rule}" for rule in self.hidden)
+
+
+def hidden_rule(seed: int, count: int, *, labs: Sequence[Lab] = (LAMPS, GENES)) -> list[RuleTask]:
+    """Return labs of the worlds in turn; equal seeds give equal tasks."""
     rng = Random(f"hidden_rule {seed}")
-    return [RuleTask(f"lab{seed}x{number}", rng.choice(RULES)) for number in range(count)]
+    turns = [labs[(seed + number) % len(labs)] for number in range(count)]
+    return [
+        RuleTask(f"lab{seed}x{number}", lab, rng.choices(lab.rules, k=lab.units))
+        for number, lab in enumerate(turns)
+    ]
 
 
 class RulePlayer:
-    """Splits the rules that its workspace leaves open; claims when one is left."""
+    """Splits the rules that its workspace leaves open; claims when one is left for each unit."""
 
     async def act(
         self,
-        task: RuleTask,  # noqa: ARG002 - interface
+        task: RuleTask,
         memories: Sequence[MemoryItem],  # noqa: ARG002 - interface
         trial: Trial,
     ) -> str | None:
         """Return the test that splits best, or the claim."""
-        seen = re.findall(
-            r"(\w+ (?:cube|ball|cone|ring)) (lights up|stays dark)", workspace_of(trial).prompt
-        )
-        facts = {thing: answer == "lights up" for thing, answer in seen}
-        left = [r for r in RULES if all(holds(r, thing) == lit for thing, lit in facts.items())]
-        if len(left) == 1 or len(trial.steps) >= LIMIT - 1:
-            return f"claim {left[0]}" if left else None
+        lab, shown = task.lab, workspace_of(trial).prompt
+        claims = sum(step.action.startswith("claim") for step in trial.steps)
+        tests = len(trial.steps) - claims
+        seen = [
+            re.findall(rf"{lab.unit} {unit}: (.+?) = (\w+)", shown) for unit in range(lab.units)
+        ]
+        left = [
+            [
+                rule
+                for rule in lab.rules
+                if all(lab.answer(rule, test) == said for test, said in facts)
+            ]
+            for facts in seen
+        ]
+        if claims or tests >= task.limit or all(len(rules) == 1 for rules in left):
+            return f"claim {left[claims][0]}"
+        rules = left[tests % lab.units]
 
-        def unevenness(thing: str) -> float:
-            return abs(sum(holds(rule, thing) for rule in left) - len(left) / 2)
+        def unevenness(test: str) -> int:
+            return max(Counter(lab.answer(rule, test) for rule in rules).values())
 
-        return f"test {min((o for o in OBJECTS if o not in facts), key=unevenness)}"
+        return f"test {min(lab.tests, key=unevenness)}"
 
 
 TASKS: Final = TaskSet(stream=hidden_rule, player=lambda _: RulePlayer())

@@ -1,8 +1,8 @@
 """A base for tasks that are pure functions of a state, with an exact planner.
 
-A task says where it starts and what an action does to a state. The base keeps the
-actions taken, so a snapshot is their list and a restore plays them again; the planner is
-breadth-first search, so a solution is a shortest one.
+A task gives its text, its actions and its first state, and says what an action does to
+a state. The base keeps the actions taken, so a snapshot is their list and a restore plays
+them again; the planner is breadth-first search, so a solution is a shortest one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 from environments.acting.task import Observation
@@ -23,26 +23,13 @@ MOST_STATES = 200_000
 class PlannedTask(ABC, Generic[S]):
     """A deterministic task over immutable states."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str, actions: Iterable[str], start: S) -> None:
+        """Take all that a player must know at the beginning, what can be done, and the state."""
+        self.text, self.actions, self._start = text, tuple(actions), start
         self.taken: list[str] = []
-        self._possible = frozenset(self.actions)
-        self._state: S = self.start()
+        self._possible, self._state = frozenset(self.actions), start
         self._seen = Observation(text="")
         self._solution: tuple[str, ...] | None = None
-
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """The task, as a player reads it; all that must be known at its beginning."""
-
-    @property
-    @abstractmethod
-    def actions(self) -> tuple[str, ...]:
-        """All actions that are possible."""
-
-    @abstractmethod
-    def start(self) -> S:
-        """Return the state at the beginning."""
 
     @abstractmethod
     def moved(self, state: S, action: str) -> tuple[S, Observation]:
@@ -50,7 +37,7 @@ class PlannedTask(ABC, Generic[S]):
 
     def reset(self, seed: int) -> Observation:  # noqa: ARG002 - nothing is random once it is made
         """Begin anew."""
-        self.taken, self._state = [], self.start()
+        self.taken, self._state = [], self._start
         self._seen = Observation(text="You may begin.")
         return self._seen
 
@@ -88,9 +75,8 @@ class PlannedTask(ABC, Generic[S]):
         return self._solution
 
     def _searched(self) -> tuple[str, ...]:
-        start = self.start()
-        before: dict[S, tuple[S, str] | None] = {start: None}
-        waiting, actions = deque([start]), self.actions
+        before: dict[S, tuple[S, str] | None] = {self._start: None}
+        waiting, actions = deque([self._start]), self.actions
         while waiting and len(before) < MOST_STATES:
             state = waiting.popleft()
             for action in actions:

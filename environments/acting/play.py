@@ -19,7 +19,7 @@ from memagent.async_agent import AsyncAgent
 from memagent.core.records import MemoryItem, content_id
 from memagent.core.trials import Outcome, Trial, TrialStep
 
-MOST_STEPS = 200
+MOST_STEPS = 1_000
 
 
 class Player(Protocol):

@@ -1,14 +1,16 @@
-"""`schedule`: plan jobs under constraints that were agreed in a talk (after arXiv 2505.19927).
+"""`schedule`: plan jobs under what was told over sessions (after TCP, arXiv 2505.19927).
 
-Each job has a length, a person who does one job at a time, and perhaps jobs that come
-first. The solver is exact: depth-first over start times with a bound. A plan that keeps
-all constraints but takes longer than the shortest earns half.
+Two people talk of three jobs. The six kinds of constraints are those of the paper: how
+long a job takes, what must be over or begun before it, days off between two jobs, a rest
+after days on end, weekdays without work, and days away. Later sessions correct earlier
+ones, so a plan needs all of them. The solver is exact. A plan that holds but takes longer
+than the shortest earns half.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -16,122 +18,167 @@ from environments.acting.planned import PlannedTask
 from environments.acting.task import Observation, TaskSet
 from memagent.core.records import MemoryItem
 from memagent.core.trials import Trial
+from memagent.core.workspace import workspace_of
 
-JOBS: Final = ("paint", "wire", "tile", "pipe")
+JOBS: Final[tuple[str, ...]] = ("paint", "wire", "tile")
 PEOPLE: Final = ("Ana", "Ben")
+LISTEN: Final = "listen"
+SESSIONS: Final = 5
+HORIZON: Final = 40
+SAID: Final = {
+    "who": "{} is done by {}",
+    "takes": "{} takes {} days of work",
+    "after": "{} begins once {} is over",
+    "beside": "{} begins a day or more after {} has begun",
+    "gap": "{} wants {} days off between two jobs",
+    "row": "{} rests a day after {} days on end on one job",
+    "off": "{} never works on weekday {}",
+    "away": "{} is away on day {}",
+}
+"""How a fact is told: its kind, whom it is about, its value."""
+Facts = Mapping[tuple[str, str], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job: its length in days, who does it, and the jobs that must be over before it."""
+def read(text: str) -> Facts:
+    """Return the facts that a text tells; what is told last holds."""
+    return {
+        (kind, about): value
+        for kind, said in SAID.items()
+        for about, value in re.findall(said.replace("{}", r"(\w+)"), text)
+    }
 
-    days: int
-    who: str
-    after: tuple[str, ...] = ()
+
+def works(facts: Facts, who: str, day: int) -> bool:
+    """Tell whether a person works on a day; a week has seven days, the first is 0."""
+    return facts.get(("away", who)) != str(day) and facts.get(("off", who)) != str(day % 7)
 
 
-def faults(jobs: Mapping[str, Job], plan: Mapping[str, int]) -> Iterator[str]:
+def over(facts: Facts, job: str, begin: int) -> int:
+    """Return the day after the last one of a job that begins on a day."""
+    who = facts.get(("who", job), "")
+    left, row, day = int(facts.get(("takes", job), "1")), 0, begin
+    while left:
+        worked = works(facts, who, day) and row < int(facts.get(("row", who), "99"))
+        row = row + 1 if worked else 0
+        left, day = left - worked, day + 1
+    return day
+
+
+def faults(facts: Facts, plan: Mapping[str, int]) -> Iterator[str]:
     """Yield what a plan (job to first day) breaks, in words."""
-    for name, begin in plan.items():
-        job = jobs[name]
-        for other in job.after:
-            if other in plan and begin < plan[other] + jobs[other].days:
-                yield f"{name} begins before {other} is over"
+    for job, begin in plan.items():
+        who = facts.get(("who", job), "")
+        if not works(facts, who, begin):
+            yield f"{who} does not work on day {begin}"
         for other, start in plan.items():
-            same = other < name and jobs[other].who == job.who
-            if same and begin < start + jobs[other].days and start < begin + job.days:
-                yield f"{job.who} cannot do {other} and {name} at once"
+            ended = over(facts, other, start)
+            if facts.get(("after", job)) == other and begin < ended:
+                yield f"{job} begins before {other} is over"
+            if facts.get(("beside", job)) == other and begin <= start:
+                yield f"{job} does not begin after {other}"
+            same = (start, other) < (begin, job) and facts.get(("who", other)) == who
+            if same and begin < ended + int(facts.get(("gap", who), "0")):
+                yield f"{who} cannot do {other} and then {job}"
 
 
-def length(jobs: Mapping[str, Job], plan: Mapping[str, int]) -> int:
+def length(facts: Facts, plan: Mapping[str, int]) -> int:
     """Return the day on which the last job of a plan is over."""
-    return max(begin + jobs[name].days for name, begin in plan.items())
+    return max(over(facts, job, begin) for job, begin in plan.items())
 
 
-def solve(jobs: Mapping[str, Job]) -> dict[str, int]:
+def solve(facts: Facts) -> dict[str, int]:
     """Return a shortest plan, exactly: the first one in order of start times."""
-    horizon = sum(job.days for job in jobs.values())
     best: list[dict[str, int]] = []
 
     def extend(plan: dict[str, int], left: Sequence[str]) -> None:
         if not left:
             best[:] = [plan]
             return
-        for day in range(horizon):
+        for day in range(HORIZON):
             bigger = {**plan, left[0]: day}
-            if best and length(jobs, bigger) >= length(jobs, best[0]):
+            if best and length(facts, bigger) >= length(facts, best[0]):
                 return
-            if not any(faults(jobs, bigger)):
+            if not any(faults(facts, bigger)):
                 extend(bigger, left[1:])
 
-    extend({}, list(jobs))
+    extend({}, JOBS)
     return best[0]
 
 
-class ScheduleTask(PlannedTask[tuple[tuple[str, int], ...]]):
-    """One plan to make; a state is the jobs placed so far, with their first days."""
+Plan = tuple[int, tuple[tuple[str, int], ...]]
 
-    def __init__(self, name: str, jobs: Mapping[str, Job]) -> None:
-        self.name, self.jobs = name, jobs
-        self.best = solve(jobs)
-        super().__init__()
 
-    @property
-    def text(self) -> str:
-        """The task, as a player reads it."""
-        said: list[str] = []
-        for name, job in self.jobs.items():
-            first = "".join(f" Only once the {other} is over." for other in job.after)
-            said.append(f"{job.who}: I do the {name}, it takes me {job.days} days.{first}")
-        return f"make the shortest plan for {self.name}. {' '.join(said)}"
+class ScheduleTask(PlannedTask[Plan]):
+    """One plan to make; a state is the sessions heard and the jobs placed, with first days."""
 
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """All actions that are possible."""
-        horizon = sum(job.days for job in self.jobs.values())
-        return tuple(f"begin {name} on day {day}" for name in self.jobs for day in range(horizon))
+    def __init__(self, name: str, told: Sequence[str]) -> None:
+        self.name, self.told, self.facts = name, tuple(told), read(" ".join(told))
+        self.best = solve(self.facts)
+        text = (
+            f"listen to {len(told)} sessions, then make the shortest plan for {name} "
+            f"({', '.join(JOBS)}). Day 0 is weekday 0 of seven. Begin with: {LISTEN}"
+        )
+        days = (f"begin {job} on day {day}" for job in JOBS for day in range(HORIZON))
+        super().__init__(text, (LISTEN, *days), (0, ()))
 
-    def start(self) -> tuple[tuple[str, int], ...]:
-        """Return the empty plan."""
-        return ()
-
-    def moved(
-        self, state: tuple[tuple[str, int], ...], action: str
-    ) -> tuple[tuple[tuple[str, int], ...], Observation]:
-        """Return the plan with one job more; the last job ends the task."""
+    def moved(self, state: Plan, action: str) -> tuple[Plan, Observation]:
+        """Return the state after a session, or with one job more; the last job ends the task."""
+        heard, placed = state
+        if action == LISTEN:
+            text = self.told[heard] if heard < len(self.told) else "All is said."
+            return (heard + 1, placed), Observation(text=text)
         words = action.split()
-        plan = {**dict(state), words[1]: int(words[4])}
-        after = tuple(plan.items())
-        if len(plan) < len(self.jobs):
-            return after, Observation(text=f"{len(self.jobs) - len(plan)} jobs are left.")
-        broken = next(faults(self.jobs, plan), None)
+        plan = {**dict(placed), words[1]: int(words[4])}
+        after = heard, tuple(plan.items())
+        if len(plan) < len(JOBS):
+            return after, Observation(text=f"{len(JOBS) - len(plan)} jobs are left.")
+        broken = next(faults(self.facts, plan), None)
         if broken is not None:
             return after, Observation(text=f"The plan fails: {broken}.", done=True, success=False)
-        shortest = length(self.jobs, plan) == length(self.jobs, self.best)
-        text = "The plan holds." if shortest else "The plan holds, but it could be shorter."
-        reward = 1.0 if shortest else 0.5
-        return after, Observation(text=text, reward=reward, done=True, success=shortest)
+        shortest = length(self.facts, plan) == length(self.facts, self.best)
+        return after, Observation(
+            text="The plan holds." if shortest else "The plan holds, but it could be shorter.",
+            reward=1.0 if shortest else 0.5,
+            done=True,
+            success=shortest,
+        )
 
     def solution(self) -> tuple[str, ...]:
-        """Return the actions of a shortest plan."""
-        return tuple(f"begin {name} on day {day}" for name, day in self.best.items())
+        """Return the actions of a shortest plan, after all sessions."""
+        placed = (f"begin {job} on day {day}" for job, day in self.best.items())
+        return (*[LISTEN] * len(self.told), *placed)
 
 
-def schedules(seed: int, count: int) -> list[ScheduleTask]:
+def drawn(rng: Random) -> dict[tuple[str, str], str]:
+    """Return facts of all kinds about the jobs and the people."""
+    facts: dict[tuple[str, str], str] = {}
+    for place, job in enumerate(JOBS):
+        facts |= {("who", job): rng.choice(PEOPLE), ("takes", job): str(rng.randint(1, 5))}
+        if place:
+            facts[("after", "beside")[place - 1], job] = rng.choice(JOBS[:place])
+    for who in PEOPLE:
+        facts |= {("gap", who): str(rng.randint(0, 2)), ("row", who): str(rng.randint(2, 3))}
+        facts |= {("off", who): str(rng.randrange(7)), ("away", who): str(rng.randrange(5))}
+    return facts
+
+
+def schedules(seed: int, count: int, *, revisions: int = 4) -> list[ScheduleTask]:
     """Return plans to make; equal seeds give equal tasks."""
     rng = Random(f"schedule {seed}")
     tasks: list[ScheduleTask] = []
     for number in range(count):
-        jobs: dict[str, Job] = {}
-        for name in JOBS:
-            after = tuple(other for other in jobs if rng.random() < 0.4)
-            jobs[name] = Job(rng.randint(1, 4), rng.choice(PEOPLE), after)
-        tasks.append(ScheduleTask(f"house{seed}x{number}", jobs))
+        first, second = drawn(rng), drawn(rng)
+        changed = rng.sample([key for key in first if first[key] != second[key]], revisions)
+        order = [*rng.sample(list(first.items()), len(first)), *((k, second[k]) for k in changed)]
+        told = [SAID[kind].format(about, value) for (kind, about), value in order]
+        share = -(-len(told) // SESSIONS)
+        sessions = [". ".join(told[at : at + share]) for at in range(0, len(told), share)]
+        tasks.append(ScheduleTask(f"house{seed}x{number}", sessions))
     return tasks
 
 
-class OneByOnePlayer:
-    """Places jobs one after the other: always a plan that holds, seldom a shortest one."""
+class SchedulePlayer:
+    """Listens to all sessions, then plans exactly by what its workspace still shows."""
 
     async def act(
         self,
@@ -139,11 +186,12 @@ class OneByOnePlayer:
         memories: Sequence[MemoryItem],  # noqa: ARG002 - interface
         trial: Trial,
     ) -> str | None:
-        """Return the next job, on the day on which the one before it is over."""
-        names = list(task.jobs)
-        name = names[len(trial.steps)]
-        day = sum(task.jobs[other].days for other in names[: len(trial.steps)])
-        return f"begin {name} on day {day}"
+        """Return the next session, or the next job of the plan."""
+        place = len(trial.steps) - len(task.told)
+        if place < 0:
+            return LISTEN
+        plan = solve(read(workspace_of(trial).prompt))
+        return f"begin {JOBS[place]} on day {plan[JOBS[place]]}"
 
 
-TASKS: Final = TaskSet(stream=schedules, player=lambda _: OneByOnePlayer())
+TASKS: Final = TaskSet(stream=schedules, player=lambda _: SchedulePlayer())

@@ -38,23 +38,13 @@ class HouseTask(PlannedTask[House]):
 
     def __init__(self, thing: str, home: str, target: str) -> None:
         self.thing, self.home, self.target = thing, home, target
-        super().__init__()
-
-    @property
-    def text(self) -> str:
-        """The task, as a player reads it."""
-        return f"put a clean {self.thing} into the {self.target}"
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """All actions that are possible."""
-        moves = [f"go to {place}" for place in PLACES]
-        moves += [f"open {place}" for place in sorted(CLOSED)]
-        return (*moves, f"take {self.thing}", f"wash {self.thing}", f"put {self.thing}")
-
-    def start(self) -> House:
-        """Return the state at the door, everything closed."""
-        return House("door", frozenset(), self.home, clean=False, steps=0)
+        moves = [
+            *(f"go to {place}" for place in PLACES),
+            *(f"open {place}" for place in sorted(CLOSED)),
+            *(f"{verb} {thing}" for verb in ("take", "wash", "put")),
+        ]
+        at_door = House("door", frozenset(), home, clean=False, steps=0)
+        super().__init__(f"put a clean {thing} into the {target}", moves, at_door)
 
     def moved(self, state: House, action: str) -> tuple[House, Observation]:
         """Return the state after an action; the last step ends the task."""

@@ -28,22 +28,8 @@ class ShopTask(PlannedTask[tuple[bool, int]]):
         self, thing: str, wish: tuple[str, str], offers: Mapping[str, tuple[str, str]]
     ) -> None:
         self.thing, self.wish, self.offers = thing, wish, offers
-        super().__init__()
-
-    @property
-    def text(self) -> str:
-        """The task, as a player reads it."""
-        return f"buy a {self.wish[0]} {self.thing} of {self.wish[1]}"
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """All actions that are possible."""
-        buys = tuple(f"buy {brand} {self.thing}" for brand in self.offers)
-        return (f"search {self.thing}", *buys)
-
-    def start(self) -> tuple[bool, int]:
-        """Return the state in front of the shop."""
-        return False, 0
+        actions = [f"search {thing}", *(f"buy {brand} {thing}" for brand in offers)]
+        super().__init__(f"buy a {wish[0]} {thing} of {wish[1]}", actions, (False, 0))
 
     def moved(self, state: tuple[bool, int], action: str) -> tuple[tuple[bool, int], Observation]:
         """Return the state after an action; a purchase ends the task."""

@@ -1,14 +1,16 @@
-"""`topic_switch`: a talk that leaves a topic and comes back to it.
+"""`topic_switch`: a talk over several topics, a corpus, and questions that name no topic.
 
-A user tells a number for each topic, talks of something else, and asks for numbers of
-topics left long ago. Only what the agent still sees, or folded into a note, can answer.
+A user talks of one thing after the other and asks "which is its number?", at the end for
+the number of the third thing, the first, and so on. The numbers stand in the documents of
+a corpus, among those of other things. Only what the agent still sees of the talk, or
+folded into a note, tells what to search for.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -17,10 +19,13 @@ from environments.acting.planned import PlannedTask
 from environments.acting.task import Observation, TaskSet
 from memagent.core.exchange import ModelRequest
 from memagent.core.records import MemoryItem
-from memagent.core.trials import Trial
+from memagent.core.trials import Trial, TrialStep
 from memagent.core.workspace import workspace_of
 
-TOPICS: Final = ("printer", "garden", "bicycle", "piano", "boiler", "passport")
+TOPICS: Final[tuple[str, ...]] = ("printer", "garden", "bicycle", "piano", "boiler", "passport")
+OTHERS: Final[tuple[str, ...]] = ("kettle", "ladder", "camera", "scarf", "lantern", "anvil")
+TALK: Final = "let us talk of the {}"
+STILL: Final = "and then there is so much more to tell of it today"
 FILLER: Final = "and then there is the {topic}, of which there is so much to tell today"
 GO_ON: Final = "say go on"
 
@@ -28,28 +33,26 @@ GO_ON: Final = "say go on"
 class TopicTask(PlannedTask[tuple[int, int]]):
     """One talk; a state is the turn and the number of right answers."""
 
-    def __init__(self, name: str, turns: Sequence[tuple[str, str]]) -> None:
-        self.name, self.turns = name, tuple(turns)
-        """What the user says, and the reply that is expected."""
-        super().__init__()
-
-    @property
-    def text(self) -> str:
-        """The task, as a player reads it."""
-        return f"listen to {self.name} and answer; begin with: {GO_ON}"
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """All actions that are possible."""
-        return (GO_ON, *(f"say {number}" for number in range(1_000, 2_000)))
-
-    def start(self) -> tuple[int, int]:
-        """Return the state before the user has spoken."""
-        return 0, 0
+    def __init__(
+        self,
+        name: str,
+        turns: Sequence[tuple[str, str]],
+        corpus: Mapping[str, int] | None = None,
+    ) -> None:
+        """Take what the user says with the replies expected, and the numbers in documents."""
+        self.name, self.turns, self.corpus = name, tuple(turns), corpus or {}
+        search = ", search THING for its document" if corpus else ""
+        says = (f"say {number}" for number in range(1_000, 2_000))
+        actions = (GO_ON, *(f"search {thing}" for thing in self.corpus), *says)
+        text = f"listen to {name} and answer{search}; begin with: {GO_ON}"
+        super().__init__(text, actions, (0, 0))
 
     def moved(self, state: tuple[int, int], action: str) -> tuple[tuple[int, int], Observation]:
         """Return the state after a reply; each right answer earns its share of the reward."""
         turn, right = state
+        verb, _, thing = action.partition(" ")
+        if verb == "search":
+            return state, Observation(text=f"the {thing} has number {self.corpus[thing]}")
         asked = sum(reply != GO_ON for _, reply in self.turns)
         expected = self.turns[turn - 1][1] if turn else GO_ON
         fits = expected != GO_ON and action == expected
@@ -64,19 +67,25 @@ class TopicTask(PlannedTask[tuple[int, int]]):
         return (GO_ON, *(reply for _, reply in self.turns))
 
 
-def topic_switch(seed: int, count: int, *, pause: int = 12) -> list[TopicTask]:
+def topic_switch(seed: int, count: int, *, pause: int = 4) -> list[TopicTask]:
     """Return talks; equal seeds give equal tasks."""
     rng = Random(f"topic_switch {seed}")
     talks: list[TopicTask] = []
+    things = (*TOPICS, *OTHERS)
     for number in range(count):
-        numbers = dict(zip(TOPICS, rng.sample(range(1_000, 2_000), len(TOPICS)), strict=True))
+        corpus: dict[str, int] = dict(
+            zip(things, rng.sample(range(1_000, 2_000), len(things)), strict=True)
+        )
+        order = rng.sample(things, len(TOPICS))
         turns: list[tuple[str, str]] = []
-        for topic, value in numbers.items():
-            turns.append((f"let us note that the {topic} has number {value}", GO_ON))
-            turns += [(FILLER.format(topic=topic), GO_ON)] * (pause // 3)
-        for topic in rng.sample(TOPICS, len(TOPICS)):
-            turns.append((f"back to the {topic}: which was its number?", f"say {numbers[topic]}"))
-        talks.append(TopicTask(f"talk{seed}x{number}", turns))
+        for topic in order:
+            turns += [(TALK.format(topic), GO_ON), *[(STILL, GO_ON)] * pause]
+            turns.append(("which is its number?", f"say {corpus[topic]}"))
+        turns += [
+            (f"which is the number of thing {place} that we talked of?", f"say {corpus[topic]}")
+            for place, topic in rng.sample(list(enumerate(order, start=1)), len(order))
+        ]
+        talks.append(TopicTask(f"talk{seed}x{number}", turns, corpus))
     return talks
 
 
@@ -112,15 +121,24 @@ class TopicPlayer:
         memories: Sequence[MemoryItem],  # noqa: ARG002 - interface
         trial: Trial,
     ) -> str | None:
-        """Return the reply to the last thing said."""
-        last = trial.steps[-1].observation if trial.steps else ""
-        asked = re.match(r"back to the (\w+):", last)
-        if asked is None:
-            return GO_ON
+        """Return the reply to the last thing said, or a search for what it is about."""
+        last = trial.steps[-1] if trial.steps else TrialStep(action="", observation="")
         words = workspace_of(trial).prompt.split()
         read = " ".join(words if self.window is None else words[-self.window :])
-        shown = re.findall(rf"{asked[1]} has number (\d+)", read)
-        return f"say {shown[-1]}" if shown else GO_ON
+        told = re.match(
+            r"back to the (\w+):|which is .*?(\d*)( that we talked of)?\?", last.observation
+        )
+        if last.action.startswith("search"):
+            return f"say {last.observation.split()[-1]}"
+        if told is None:
+            return GO_ON
+        if told[1]:
+            shown = re.findall(rf"{told[1]} has number (\d+)", read)
+            return f"say {shown[-1]}" if shown else GO_ON
+        topics = re.findall(TALK.format(r"(\w+)"), read)
+        place = int(told[2] or len(topics))
+        meant = topics[place - 1 : place]
+        return f"search {meant[0]}" if meant else GO_ON
 
 
 def drop_fillers(request: ModelRequest) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from statistics import fmean
 
 import pytest
@@ -36,7 +35,8 @@ def rise(won: list[bool]) -> float:
 def test_every_task_of_a_stream_is_sound() -> None:
     for task in task_stream(3, 12):
         check_task(task)
-    assert task_stream(3, 5) == task_stream(3, 5) != task_stream(4, 5)
+    first, again, other = ([(t.text, t.moves) for t in task_stream(s, 5)] for s in (3, 3, 4))
+    assert first == again != other
 
 
 async def test_the_oracle_wins_always_and_who_does_nothing_never() -> None:
@@ -67,7 +67,6 @@ async def test_no_action_of_a_solution_stands_in_an_earlier_text() -> None:
         await play_task(task, player, agent=agent)
 
 
-@dataclass
 class Telling(ProcedureTask):
     """A task that shows its goal."""
 
@@ -76,7 +75,6 @@ class Telling(ProcedureTask):
         return Observation(text=f"First {', then '.join(self.solution())}.")
 
 
-@dataclass
 class Forgetful(ProcedureTask):
     """A task that restores nothing."""
 
@@ -84,16 +82,11 @@ class Forgetful(ProcedureTask):
         self.taken.append(point)
 
 
-@dataclass
 class Unsolvable(ProcedureTask):
     """A task whose solution is another's."""
 
     def solution(self) -> tuple[str, ...]:
         return tuple(reversed(super().solution()))
-
-    def step(self, action: str) -> Observation:
-        right = ProcedureTask(self.verb, self.thing, self.moves, self.taken)
-        return right.step(action)
 
 
 @pytest.mark.parametrize(
@@ -116,5 +109,5 @@ async def test_a_point_of_another_task_is_refused_and_an_unknown_action_is_answe
     for point in (second.snapshot(), "{", "[]", "{}"):
         with pytest.raises(EnvironmentFault):
             first.restore(point)
-    trial = await play_task(replace(first), OraclePlayer())
+    trial = await play_task(first, OraclePlayer())
     assert trial.outcome is not None and trial.outcome.reward == 1.0

@@ -27,6 +27,7 @@ from environments import (
     truncate,
 )
 from environments.base import Split
+from environments.views import LinkedTurns
 from memagent.build import open_agent
 from memagent.core.answers import Question
 from memagent.core.errors import ModelUnavailable
@@ -104,6 +105,38 @@ def test_the_built_in_environments_pass_the_checker(name: str, tmp_path: Path) -
         if name == "locomo"
         else LongMemEval(write_longmemeval(tmp_path))
     )
+
+
+@pytest.mark.parametrize("before", [3, 50])
+def test_an_episode_a_turn_has_the_turns_before_it_and_one_question(before: int) -> None:
+    """Memory-R1's episodes: nothing later is heard, and the question needs the last turn."""
+    options = {"level": "tiny", "sessions": 6, "turns": 12, "episodes": 3}
+    env = LinkedTurns("synthetic", before=before, options=options)
+    check_environment(env, episodes=3)
+    whole = {one.id: one for one in env.env.episodes("train")}
+    linked = list(env.episodes("train"))
+    assert len(linked) > 20
+    for episode in linked:
+        *_, now = episode.sessions
+        (probe,), (turn,) = episode.probes, now.turns
+        assert turn.id in probe.evidence_turn_ids and probe.after_session == now.id
+        every = whole[episode.id.partition("/")[0]].turns
+        at = every.index(turn)
+        assert episode.turns == every[max(0, at - before) : at + 1]
+    assert max(len(episode.turns) for episode in linked) == before + 1
+
+
+def test_a_question_of_a_far_turn_or_without_an_answer_has_no_episode(tmp_path: Path) -> None:
+    """The first question rests on turns 1 and 3; the last of each talk has no answer."""
+    options = {"path": str(write_locomo(tmp_path))}
+
+    def asked(before: int) -> set[str]:
+        env = LinkedTurns("locomo", before=before, options=options)
+        return {one.probes[0].id for one in env.episodes()}
+
+    near = {"conv-26:q2", "conv-26:q3", "conv-26:q4", "conv-30:q1", "conv-30:q2"}
+    assert asked(1) == near
+    assert asked(2) == asked(50) == near | {"conv-26:q1"}
 
 
 class Shuffled(Environment):

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from statistics import fmean
 
 import pytest
 from learning_kit import agent_of
 
-from environments.acting import schedule
-from environments.acting.hidden_rule import OBJECTS, RULES, RuleTask, holds
+from environments.acting.execution import SumPlayer, SumTask, execution_horizon
+from environments.acting.hidden_rule import GENES, LAMPS, Lab, RulePlayer, RuleTask, hidden_rule
 from environments.acting.play import EmptyPlayer, OraclePlayer, Player, RandomPlayer, play_task
-from environments.acting.schedule import Job, length, solve
+from environments.acting.schedule import JOBS, faults, length, over, read, schedules, solve
 from environments.acting.task import ActingTask, Observation, TaskSet, check_task
 from environments.acting.tiny_house import HouseTask
+from environments.acting.topics import TOPICS, topic_switch
 from environments.errors import EnvironmentFault
 from memagent.async_agent import AsyncAgent
-from memagent.core.trials import Trial
+from memagent.core.records import MemoryItem
+from memagent.core.trials import Edit, Trial
+from memagent.core.workspace import Workspace
+from memagent.designs.base import MemoryDesign, SlotContext
 from memagent.designs.experience.exp_rag import DESIGN as EXP_RAG
+from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.plugins import available, load
 
 NAMES = available("tasks")
+SESSION = {"schedule": 1, "topic_switch": 6, "hidden_rule": 12}
+"""Steps of a session: one sitting of the talk, one topic, about a tenth of a lab's tests."""
 
 
 def task_set(name: str) -> TaskSet:
@@ -108,31 +117,120 @@ def test_the_planner_finds_shortest_solutions() -> None:
 
 
 def test_the_solver_of_schedules_is_exact() -> None:
-    """Compared with every plan there is, on small ones."""
-    for task in schedule.schedules(4, 6):
-        jobs: dict[str, Job] = dict(list(task.jobs.items())[:3])
-        horizon = range(sum(job.days for job in jobs.values()))
-        plans = (dict(zip(jobs, days, strict=True)) for days in product(horizon, repeat=3))
-        best = min(length(jobs, plan) for plan in plans if not any(schedule.faults(jobs, plan)))
-        assert length(jobs, solve(jobs)) == best
-        assert not any(schedule.faults(jobs, solve(jobs)))
+    """Compared with every plan there is in a horizon that none of the shortest needs."""
+    for task in schedules(4, 4):
+        horizon = range(length(task.facts, task.best) + 1)
+        plans = (dict(zip(JOBS, days, strict=True)) for days in product(horizon, repeat=3))
+        best = min(length(task.facts, plan) for plan in plans if not any(faults(task.facts, plan)))
+        assert length(task.facts, solve(task.facts)) == best
+        assert not any(faults(task.facts, solve(task.facts)))
 
 
-async def test_one_job_after_the_other_always_holds_and_is_seldom_shortest() -> None:
-    tasks = schedule.schedules(1, 12)
-    trials = [await play_task(task, schedule.OneByOnePlayer()) for task in tasks]
-    rewards = [trial.outcome.reward for trial in trials if trial.outcome]
-    assert min(rewards) == 0.5 and fmean(rewards) < 0.8
+def test_each_of_the_six_kinds_of_constraints_is_told_and_binds() -> None:
+    told = (
+        "paint is done by Ana. wire is done by Ana. tile is done by Ben. paint takes 3 days of "
+        "work. Ana rests a day after 2 days on end on one job. Ana never works on weekday 4. Ana "
+        "is away on day 5. Ana wants 2 days off between two jobs. wire begins once paint is over. "
+        "tile begins a day or more after wire has begun."
+    )
+    facts = read(told)
+    assert over(facts, "paint", 0) == 4  # two days, a rest, one day
+    assert over(facts, "paint", 3) == 8  # day 3, the weekday off, the day away, 6 and 7
+    for day in (4, 5, 11):
+        assert "Ana does not work on day" in next(faults(facts, {"paint": day}))
+    assert list(faults(facts, {"paint": 0, "wire": 6})) == []
+    assert "paint and then wire" in " ".join(faults(facts, {"paint": 6, "wire": 10}))
+    assert "before paint is over" in " ".join(faults(facts, {"paint": 6, "wire": 3}))
+    assert "after wire" in " ".join(faults(facts, {"paint": 0, "wire": 6, "tile": 6}))
+    for task in schedules(1, 5):
+        kinds = {kind for kind, _ in task.facts}
+        assert kinds == {"who", "takes", "after", "beside", "gap", "row", "off", "away"}
 
 
-def test_tests_tell_every_two_rules_apart() -> None:
-    answers = {tuple(holds(rule, thing) for thing in OBJECTS) for rule in RULES}
-    assert len(answers) == len(RULES)
+async def test_a_plan_of_what_was_told_first_fails_since_sessions_correct_it() -> None:
+    right = 0
+    for task in schedules(1, 20):
+        first: dict[tuple[str, str], str] = {}
+        for told in task.told:
+            first = {**read(told), **first}
+        assert sum(first[key] != value for key, value in task.facts.items()) == 4
+        plan = solve(first)
+        holds = not any(faults(task.facts, plan))
+        right += holds and length(task.facts, plan) == length(task.facts, task.best)
+    assert right <= 4
 
 
-@pytest.mark.parametrize("name", ["hidden_rule", "execution_horizon", "topic_switch"])
+@pytest.mark.parametrize("lab", [LAMPS, GENES], ids=["lamps", "genes"])
+def test_tests_tell_every_two_rules_apart(lab: Lab) -> None:
+    answers = {tuple(lab.answer(rule, test) for test in lab.tests) for rule in lab.rules}
+    assert len(answers) == len(lab.rules)
+
+
+@pytest.mark.parametrize("lab", [LAMPS, GENES], ids=["lamps", "genes"])
+async def test_a_lab_takes_sixty_calls_and_more_on_average(lab: Lab) -> None:
+    trials = [await play_task(task, RulePlayer()) for task in hidden_rule(0, 4, labs=(lab,))]
+    assert all(trial.outcome and trial.outcome.good for trial in trials)
+    assert fmean(len(trial.steps) for trial in trials) >= 60
+
+
+@pytest.mark.parametrize("name", ["schedule", "hidden_rule", "execution_horizon", "topic_switch"])
 async def test_what_the_workspace_shows_is_enough(name: str) -> None:
     assert await share_won(name, task_set(name).player(0)) == 1.0
+
+
+def showing(last: int) -> AsyncAgent:
+    """Return an agent whose workspace shows the last steps alone."""
+
+    async def cut(workspace: Workspace, _: SlotContext, /) -> Edit | None:
+        places = tuple(range(max(len(workspace.segments) - last, 0)))
+        return Edit(at=0, folds=places) if places else None
+
+    design: MemoryDesign = replace(VERBATIM, compactor=cut)
+    return agent_of(design)
+
+
+@pytest.mark.parametrize("name", ["schedule", "hidden_rule", "execution_horizon", "topic_switch"])
+async def test_a_reader_without_memory_is_at_chance(name: str) -> None:
+    tasks = task_set(name)
+    trials = [
+        await play_task(task, tasks.player(0), agent=showing(0)) for task in tasks.stream(1, 6)
+    ]
+    assert not any(trial.outcome and trial.outcome.good for trial in trials)
+    assert fmean(trial.outcome.reward for trial in trials if trial.outcome) <= 0.15
+
+
+@pytest.mark.parametrize("name", SESSION)
+async def test_a_window_of_one_session_fails(name: str) -> None:
+    player, agent = task_set(name).player(0), showing(SESSION[name])
+    assert await share_won(name, player, agent=agent) == 0.0
+
+
+async def test_execution_goes_on_after_an_error() -> None:
+    """A wrong sum costs its turn and the success; the turns after it still earn."""
+
+    class Erring(SumPlayer):
+        async def act(
+            self, task: SumTask, memories: Sequence[MemoryItem], trial: Trial
+        ) -> str | None:
+            said = await super().act(task, memories, trial) or ""
+            return f"say {int(said.split()[1]) + 1}" if len(trial.steps) == 4 else said
+
+    for task in execution_horizon(1, 3):
+        trial = await play_task(task, Erring())
+        rewards = [step.reward or 0.0 for step in trial.steps]
+        assert len(rewards) == 31 and [place for place, r in enumerate(rewards) if not r] == [4]
+        assert trial.outcome is not None and not trial.outcome.good
+        assert trial.outcome.reward == pytest.approx(30 / 31)
+
+
+def test_questions_of_a_talk_name_no_topic_and_the_talk_tells_no_number() -> None:
+    for task in topic_switch(1, 3):
+        said = [text for text, _ in task.turns]
+        asked = [text for text in said if text.endswith("?")]
+        assert len(asked) == 2 * len(TOPICS)
+        assert not any(thing in text for text in asked for thing in task.corpus)
+        assert not any(str(number) in text for text in said for number in task.corpus.values())
+        assert len(task.corpus) == 2 * len(TOPICS)
 
 
 class Showing(RuleTask):
@@ -140,12 +238,12 @@ class Showing(RuleTask):
 
     def reset(self, seed: int) -> Observation:
         super().reset(seed)
-        return Observation(text=f"You should claim {self.rule}.")
+        return Observation(text=" ".join(self.solution()))
 
 
 def test_the_checker_finds_a_task_that_shows_its_goal() -> None:
     with pytest.raises(EnvironmentFault, match="shows its solution"):
-        check_task(Showing("lab", "red"))
+        check_task(Showing("lab", LAMPS, LAMPS.rules[:8]))
 
 
 def test_gymnasium_plays_them() -> None:

@@ -18,7 +18,14 @@ from typing import Any, Final, Literal, cast
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode, Probe, ProbeScore
 from environments.rewards.scoring import Scoring
-from environments.rewards.terms import AnswerTerm, Term, Weighted, memory_r2_reward, outcome_of
+from environments.rewards.terms import (
+    AnswerTerm,
+    Measure,
+    Term,
+    Weighted,
+    memory_r2_reward,
+    outcome_of,
+)
 from memagent.core.exchange import Role, Sampling
 from memagent.core.records import Session
 from memagent.core.reports import IngestReport
@@ -216,9 +223,11 @@ GREEDY = Sampling(temperature=0.0, max_tokens=64)
 """Sampling of the answering agent that scores."""
 
 
-def answer_worth(weight: float = 1.0, *further: tuple[Term, float]) -> Weighted:
+def answer_worth(
+    weight: float = 1.0, *further: tuple[Term, float], measure: Measure = "f1"
+) -> Weighted:
     """Return the reward of an answer: its own worth, and further weighted terms."""
-    return Weighted((AnswerTerm(name="worth"), weight), *further)
+    return Weighted((AnswerTerm(measure=measure, name="worth"), weight), *further)
 
 
 EpisodeTerms = Callable[[Episode], Sequence[tuple[Term, float]]]

@@ -201,7 +201,7 @@ def credit_plan(args: LoGoGRPOConfig, truth: TruthOf | None = None) -> CreditPla
     if args.facts and truth is not None:
         further.append(Facts(args.facts, truth))
     terms: list[tuple[Term, float]] = [
-        (AnswerTerm(), args.answers),
+        (AnswerTerm(measure=cast(Any, args.measure)), args.answers),
         (CompressionTerm(), -args.compression),
         (UnreadableTerm(), -args.unreadable),
         (RejectedTerm(), -args.rejected),
@@ -214,7 +214,7 @@ def credit_plan(args: LoGoGRPOConfig, truth: TruthOf | None = None) -> CreditPla
         asked_share=args.asked_share,
         unit=cast(Any, args.credit_unit),
         reward=Weighted(*terms, *evidence),
-        answer_reward=answer_worth(args.worth, *evidence),
+        answer_reward=answer_worth(args.worth, *evidence, measure=cast(Any, args.measure)),
         episode_terms=(
             (lambda episode: [term for terms in further for term in terms(episode)])
             if further

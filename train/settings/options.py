@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, get_args
 
+from environments.rewards.terms import Measure
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
 
@@ -133,6 +134,10 @@ class LoGoOptions:
     answers: float = field(
         default=1.0,
         metadata={"help": "Weight of the answers from memory; 0 asks nothing while training."},
+    )
+    measure: str = field(
+        default="f1",
+        metadata={"help": "Worth of an answer: f1, f1_memory_r2, bleu1, or exact as in Memory-R1."},
     )
     facts: float = field(
         default=0.0,
@@ -358,6 +363,7 @@ def _own_rules(args: LoGoOptions) -> Rules:
         "asked_share": (0 < args.asked_share <= 1, "above 0 and at most 1"),
         "answers": (args.answers > 0 or args.facts > 0, "above 0 unless facts is"),
         "facts": (args.facts >= 0, "at least 0"),
+        "measure": (args.measure in get_args(Measure), f"one of {', '.join(get_args(Measure))}"),
         "credit_unit": (
             args.credit_unit in ("session", "chunk", "call"),
             "'session', 'chunk' or 'call'",

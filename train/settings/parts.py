@@ -261,7 +261,7 @@ SPLITS: Final = ("train", "validation", "test", "demonstrations")
 MEANINGLESS: Final = frozenset(
     """credit credit_unit local_probability reruns local_weight anchor_in_group balance
     anchor_selector sessions questions rehearsal compression unreadable rejected evidence
-    worth temporal answer_members answer_questions allocation selectors hinter
+    worth measure temporal answer_members answer_questions allocation selectors hinter
     group_source roles""".split()
 )
 """Settings of `[trainer]` that speak of sessions and questions, which tasks do not have."""

@@ -13,13 +13,15 @@ from environments.demonstrations.oracle import OracleModel
 from environments.play.group_scoring import score_group
 from environments.play.rollout import ask_probe, play
 from environments.records import Episode
+from environments.views import linked_turns
 from memagent.core.errors import ConfigError
 from memagent.core.snapshot import EMPTY
 from train.credit.advantages import logo_advantages
+from train.rollouts.anchors import as_played
 from train.rollouts.collect import Collector, RolloutGroup, RolloutPlan
 from train.rollouts.grading import Comparison, CreditPlan, Grading
-from train.rollouts.scoring import global_comparisons
-from train.run.plans import credit_plan, facts_right
+from train.rollouts.scoring import global_comparisons, local_comparisons
+from train.run.plans import credit_plan, facts_right, rollout_plan
 from train.run.runs import stage_config
 from train.run.task import TrainingTask
 from train.settings.options import MANAGER_ROLES
@@ -29,11 +31,11 @@ SESSIONS = 3
 BATCH = {"steps_per_generation": 4, "gradient_accumulation_steps": 4, "num_iterations": 1}
 
 
-def _task(**trainer: Any) -> TrainingTask:
+def _task(*, answering: Any = "facts", **trainer: Any) -> TrainingTask:
     settings = checked_run(
         {
             "environment": {"level": "tiny", "friends": 0, "turns": 4, "facts": 3.0},
-            "agent": {"answering": "facts"},
+            "agent": {"answering": answering},
             "trainer": {"num_generations": 4, **BATCH, **trainer},
         }
     )
@@ -187,3 +189,47 @@ async def test_one_search_answers_as_one_for_each_question(answering: str) -> No
     assert [score.f1 for score in scored.members[0]] == [
         score.f1 for score in env.scoring.score_answers(episode, direct)
     ]
+
+
+async def test_memory_r1_credits_what_was_done_with_the_turn_by_exact_match(tmp_path: Any) -> None:
+    """An episode is a bank and a turn; the turn's session alone has a reward, of 0 or 1."""
+    task = _task(
+        answering="reader",
+        credit="asof",
+        measure="exact",
+        compression=0.0,
+        unreadable=0.0,
+        local_probability=1.0,
+    )
+    env: Any = task.env
+    (whole,) = task.episodes("train", 1)
+    truth, tokenizer = env.truth(whole), policy_tokenizer()
+
+    def clumsy(played: Episode, policy: Any) -> OracleModel:
+        seed = zlib.crc32(policy._key.encode())
+        return OracleModel(truth, played.sessions, env.lexicon("train"), noise=0.5, seed=seed)
+
+    args = stage_config(task.settings, task.settings.stage[0], tmp_path)
+    collector = Collector(
+        agent=task.agent,
+        policy=policy_of(RuleEngine(tokenizer), tokenizer),
+        plan=replace(rollout_plan(args), members=4, reruns=4, seed=3),
+        episode_model=clumsy,
+        asked_after=as_played,
+    )
+    grading = Grading(
+        collector=collector,
+        plan=credit_plan(args, task.truth_of),
+        answering=task.answering([whole], split="train"),
+        scoring=env.scoring,
+    )
+    earned: list[float] = []
+    for episode in linked_turns(whole, 50):
+        last = len(episode.sessions) - 1
+        (group,) = await collector.collect([episode], step=0)
+        compared = await global_comparisons(grading, group)
+        compared += await local_comparisons(grading, group)
+        assert {each.session for each in compared if each.rewards_G} == {last}
+        assert [runs.session for runs in group.locals] == [last]
+        earned += [reward for each in compared for reward in each.rewards_G]
+    assert set(earned) == {0.0, 1.0}

@@ -157,6 +157,19 @@ def test_the_papers_run_asks_the_papers_questions_of_a_frozen_reader(
     assert f"{questions} questions, answered by hosted_vllm/Qwen/Qwen2.5-7B-Instruct" in shown
 
 
+def test_the_setting_of_memory_r1_is_sound(tmp_path: Path) -> None:
+    """One question an episode, of generated talks and of a file in LoCoMo's format."""
+    text = (ROOT / "examples/training/memory_r1.toml").read_text(encoding="utf-8")
+    values = tomllib.loads(text)
+    values["agent"]["embedder"] = "hashing"
+    (stage,) = preview(checked_run(values))["stages"]
+    assert (stage["questions"], stage["credit"], stage["roles"]) == (152, "asof", "decider")
+    inner = {"path": str(_locomo(tmp_path)), "split_by": "memory_r1"}
+    values["environment"]["options"] = {"of": "locomo", "options": inner}
+    task = TrainingTask.of(checked_run(values), sessions=64)
+    assert len(task.episodes("train", 500)) == 152  # adversarial questions have no answer
+
+
 def test_a_part_of_locomo_that_trains_on_nothing_is_refused(tmp_path: Path) -> None:
     text = (ROOT / "examples/training/qwen7b_locomo.toml").read_text(encoding="utf-8")
     values = tomllib.loads(text)

@@ -249,8 +249,8 @@ class LoGoOptions:
     control: str = field(
         default="",
         metadata={
-            "help": "Sanity control: random_reward or shuffled_advantage. Updates go on without the "
-            "reward's meaning, so the policy wanders with their noise."
+            "help": "Sanity control: random_reward or shuffled_advantage. Updates go on without "
+            "the reward's meaning, so the policy wanders with their noise."
         },
     )
     skip_zero_rows: bool = field(

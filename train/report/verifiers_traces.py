@@ -58,10 +58,14 @@ def verifiers_traces(step: Step, *, name: str, decode: Decode) -> list[dict[str,
 
 
 def write_traces(folder: Path, step: Step, *, name: str, decode: Decode) -> None:
-    """Add the traces of a step to `traces.jsonl` in the folder."""
+    """Add the traces of a step to `traces.jsonl` in the folder.
+
+    A line is an episode of verifiers with one trace, as its own reader takes it.
+    """
     with (folder / "traces.jsonl").open("a", encoding="utf-8") as file:
         for trace in verifiers_traces(step, name=name, decode=decode):
-            file.write(json.dumps(trace) + "\n")
+            line = {"id": trace["id"], "task": trace["task"], "ok": True, "traces": [trace]}
+            file.write(json.dumps(line) + "\n")
 
 
 def _trace(

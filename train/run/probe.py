@@ -31,6 +31,8 @@ import torch
 
 from environments.records import Episode
 from memagent.core.errors import ConfigError
+from memagent.pages.charts import bar_chart
+from memagent.pages.document import figures, report_page
 from train.credit.advantages import leave_one_out, logo_advantages
 from train.credit.groups import CreditGroup
 from train.credit.rows import build_rows, rows_of
@@ -85,12 +87,15 @@ class Prober:
         traces = {key: reply.tokens for key, reply in said.items() if reply.tokens is not None}
         spent = {key: len(trace.completion_ids) for key, trace in traces.items()}
         whole = sum(spent[call.response.id] for run in group.rollouts for call in run.calls)
-        every = sum(spent.values())
-        shares = {
-            name: _shares(groups, name, experience.plan.flat_tolerance) for name in credit.by_branch
+        return {
+            "gradients": self._gradients(traces, advantages),
+            "whole": whole,
+            "every": sum(spent.values()),
+            "shares": {
+                name: _shares(groups, name, experience.plan.flat_tolerance)
+                for name in credit.by_branch
+            },
         }
-        gradients = self._gradients(traces, advantages)
-        return {"gradients": gradients, "whole": whole, "every": every, "shares": shares}
 
     def _returns(
         self, group: RolloutGroup, groups: Sequence[CreditGroup]
@@ -147,21 +152,18 @@ class Prober:
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
         tokenizer: Any = trainer.processing_class
         weights = [each for each in model.parameters() if each.requires_grad]
-        sums = [torch.zeros(min(_dimensions(weights), _SKETCH)) for _ in names]
-        if _dimensions(weights) <= _WIDE:
-            sums = [torch.zeros(_dimensions(weights)) for _ in names]
+        size = sum(each.numel() for each in weights)
+        sums = [torch.zeros(size if size <= _WIDE else _SKETCH) for _ in names]
         ids = sorted({key for some in advantages.values() for key, value in some.items() if value})
         for first in range(0, len(ids), _ROWS):
             chosen = ids[first : first + _ROWS]
             rows = rows_of({key: traces[key] for key in chosen}, dict.fromkeys(chosen, 1.0))
             inputs = build_rows(rows, size=len(rows), pad_id=tokenizer.pad_token_id)
             device = trainer.accelerator.device
-            prompt = (inputs.prompt_ids, inputs.completion_ids)
-            mask = (inputs.prompt_mask, inputs.completion_mask)
             logps, *_ = trainer._get_per_token_logps_and_entropies(  # noqa: SLF001
                 model,
-                torch.cat(prompt, dim=1).to(device),
-                torch.cat(mask, dim=1).to(device),
+                torch.cat((inputs.prompt_ids, inputs.completion_ids), dim=1).to(device),
+                torch.cat((inputs.prompt_mask, inputs.completion_mask), dim=1).to(device),
                 inputs.completion_ids.size(1),
             )
             counted = inputs.completion_mask.to(device)
@@ -194,10 +196,6 @@ def _shares(groups: Sequence[CreditGroup], branch: str, tolerance: float) -> tup
     ]
     dead = sum(span is not None and span <= tolerance for span in spans)
     return len(spans), spans.count(None), dead
-
-
-def _dimensions(weights: Sequence[torch.Tensor]) -> int:
-    return sum(each.numel() for each in weights)
 
 
 def _flat(parts: Sequence[Any], weights: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -291,24 +289,37 @@ def table(folder: Path) -> list[dict[str, Any]]:
 
 def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the table for people, in Markdown; +- is 1.96 jackknife standard errors."""
-    shown = [
+    told = [
+        [f"`{row['credit']}`", f"{row['episodes']}", f"{row['tokens']:.0f}"]
+        + [f"{row[name][0]:.2f} +- {1.96 * row[name][1]:.2f}" for name in ("snr", *MEASURES)]
+        + [f"{row[name]:.2f}" for name in ("dead", "unscored")]
+        for row in rows
+    ]
+    return [
         "| credit | episodes | tokens | SNR | cosine at the end | cosine as of | dead | unscored |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        *(f"| {' | '.join(cells)} |" for cells in told),
     ]
-    for row in rows:
-        figures = [
-            f"{row[name][0]:.2f} +- {1.96 * row[name][1]:.2f}" for name in ("snr", *MEASURES)
-        ]
-        shares = [f"{row[name]:.2f}" for name in ("dead", "unscored")]
-        cells = [
-            f"`{row['credit']}`",
-            str(row["episodes"]),
-            f"{row['tokens']:.0f}",
-            *figures,
-            *shares,
-        ]
-        shown.append(f"| {' | '.join(cells)} |")
-    return shown
+
+
+def plot(rows: Sequence[Mapping[str, Any]], title: str) -> str:
+    """Return a page with the signal of each credit beside the strongest, and its cosines."""
+    charts = {"snr": "SNR, of the strongest", "as of": "Cosine as of", "end": "Cosine at the end"}
+    most = {"snr": max(row["snr"][0] for row in rows)}
+
+    def figure(found: Sequence[float], scale: float) -> tuple[float, float, float] | None:
+        ends = [(found[0] + sign * 1.96 * found[1]) / scale for sign in (0, -1, 1)]
+        low, middle, high = sorted(min(1.0, max(0.0, end)) for end in ends)
+        return (middle, low, high) if np.isfinite(ends).all() and scale > 0 else None
+
+    drawn = [
+        bar_chart(
+            words,
+            [(row["credit"], figure(row[name], most.get(name, 1.0)), False) for row in rows],
+        )
+        for name, words in charts.items()
+    ]
+    return report_page(title, "intervals are 1.96 jackknife standard errors", [figures(drawn)])
 
 
 def run_probe(
@@ -345,9 +356,9 @@ def run_probe(
             part.replace(file)
             say(f"probed {number + 1} of {episodes} episodes")
     rows = table(folder)
-    for line in lines_of(rows):
-        say(line)
+    say("\n".join(lines_of(rows)))
     (folder / "table.md").write_text("\n".join(lines_of(rows)) + "\n", encoding="utf-8")
+    (folder / "plot.html").write_text(plot(rows, f"memagent-train: {name}"), encoding="utf-8")
     return {"folder": str(folder), "sessions": sessions, "credits": rows}
 
 

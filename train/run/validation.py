@@ -94,15 +94,17 @@ class StepLines(TrainerCallback):
             return
         self._said = now
         shown = {
-            "failed": "rollouts/failed",
-            "reward": "reward/global",
-            "local": "reward/local",
-            "update": "ops/update",
-            "delete": "ops/delete",
+            "rollouts/failed": "failed",
+            "failed": "failed",
+            "reward/global": "reward",
+            "reward/mean": "reward",
+            "reward/local": "local",
+            "ops/update": "update",
+            "ops/delete": "delete",
             "kl": "kl",
         }
         figures = "  ".join(
-            f"{name} {logs[key]:.3f}" for name, key in shown.items() if logs.get(key) is not None
+            f"{name} {logs[key]:.3f}" for key, name in shown.items() if logs.get(key) is not None
         )
         done = max(1, state.global_step - self._first)
         left = (now - self._began) / done * (self.steps - state.global_step)

@@ -56,6 +56,7 @@ from memagent.designs.learned_policy import (
 )
 from memagent.designs.parts.reading import read_once
 from memagent.language.reader import Statement, open_reader
+from train.sampling.kv_cache import CACHE
 
 # Models and tokenizers from scratch.
 #
@@ -179,8 +180,10 @@ def byte_tokenizer(texts: Iterable[str], *, size: int = 4_000) -> Any:
     return _wrapped(tokenizer)
 
 
-def _wrapped(tokenizer: Tokenizer) -> Any:
-    tokenizer.add_special_tokens(list(SPECIAL))
+def _wrapped(
+    tokenizer: Tokenizer, *, special: Sequence[str] = SPECIAL, template: str = CHAT_TEMPLATE
+) -> Any:
+    tokenizer.add_special_tokens(list(special))
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,
@@ -189,7 +192,7 @@ def _wrapped(tokenizer: Tokenizer) -> Any:
         padding_side="left",
         clean_up_tokenization_spaces=False,
     )
-    fast.chat_template = CHAT_TEMPLATE
+    fast.chat_template = template
     return fast
 
 
@@ -235,7 +238,6 @@ def save_model(
     (folder / "memagent.json").write_text(json.dumps(note or {}, indent=1), encoding="utf-8")
 
 
-PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 _SPECIAL = (PAD, END, UNKNOWN)
 _TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 _NEVER = -1e4
@@ -367,29 +369,23 @@ class DecisionModel(PreTrainedModel, GenerationMixin):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         logits_to_keep: int = 0,
-        past_key_values: Any = None,
         use_cache: bool | None = None,
-        **_: Any,
+        **rest: Any,
     ) -> CausalLMOutputWithPast:
         """Return the logits (B, L, V) of the replies, the same at each position."""
         hidden = self.model(input_ids, attention_mask).last_hidden_state
         logits = self.lm_head(hidden[:, -logits_to_keep:] if logits_to_keep else hidden)
-        cache = past_key_values or (DynamicCache() if use_cache else None)
-        return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
+        cache = rest.get(CACHE) or (DynamicCache() if use_cache else None)
+        return CausalLMOutputWithPast(logits=logits, **dict[str, Any]({CACHE: cache}))
 
 
 def decision_tokenizer(levels: int, replies: tuple[str, ...]) -> Any:
     """Make the tokenizer of a decision model: a token for each number and each reply."""
-    words = (*_SPECIAL, *(f"f{level}" for level in range(levels)), *replies)
-    vocabulary = {word: place for place, word in enumerate(words)}
-    tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token=UNKNOWN))
+    numbers = (f"f{level}" for level in range(levels))
+    places = {word: place for place, word in enumerate((*_SPECIAL, *numbers, *replies))}
+    tokenizer = Tokenizer(models.WordLevel(vocab=places, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, unk_token=UNKNOWN,
-        padding_side="left", clean_up_tokenization_spaces=False,
-    )  # fmt: skip
-    fast.chat_template = _TEMPLATE
-    return fast
+    return _wrapped(tokenizer, special=_SPECIAL, template=_TEMPLATE)
 
 
 def register_decisions() -> None:
@@ -452,8 +448,7 @@ def _decisions(dialogue: Dialogue) -> Iterator[tuple[str, str]]:
 
 
 def _fit(model: Any, tokenizer: Any, rows: list[tuple[str, str]], *, seed: int) -> None:
-    optimiser = torch.optim.AdamW(model.parameters(), lr=_RATE)
-    rng = random.Random(seed)
+    optimiser, rng = torch.optim.AdamW(model.parameters(), lr=_RATE), random.Random(seed)
     for _ in range(_EPOCHS):
         rng.shuffle(rows)
         for start in range(0, len(rows), 32):

@@ -28,7 +28,7 @@ import torch
 from torch.nn import functional
 
 from train.sampling.batcher import Job, Sampled, all_results
-from train.sampling.kv_cache import join_caches, may_join, with_room
+from train.sampling.kv_cache import CACHE, join_caches, may_join, with_room
 
 _COMPACT_BELOW = 0.5
 """Share of live rows under which ended ones are taken out though none joins."""
@@ -354,11 +354,11 @@ def _read(
         input_ids=ids,
         attention_mask=mask,
         position_ids=positions,
-        past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
+        **{CACHE: cache},
     )
-    return out.logits[:, -1], out.past_key_values
+    return out.logits[:, -1], getattr(out, CACHE)
 
 
 def _pick(

@@ -11,7 +11,10 @@ from typing import Any
 
 import torch
 from transformers.cache_utils import DynamicLayer
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
+CACHE = "cache" if hasattr(CausalLMOutputWithPast, "cache") else "past_key_values"
+"""What models call the cache that they take and give; transformers 5.24 renamed it."""
 _FREE = 64
 """Free places that a new buffer has."""
 

@@ -254,7 +254,8 @@ class LoGoOptions:
     control: str = field(
         default="",
         metadata={
-            "help": "Sanity control: random_reward or shuffled_advantage; nothing is learned then."
+            "help": "Sanity control: random_reward or shuffled_advantage. Updates go on without "
+            "the reward's meaning, so the policy wanders with their noise."
         },
     )
     skip_zero_rows: bool = field(

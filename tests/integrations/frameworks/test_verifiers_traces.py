@@ -5,25 +5,30 @@
 from __future__ import annotations
 
 import importlib.util
-import json
+from pathlib import Path
 
 import pytest
 from worker_kit import Characters, worked_step
 
-from train.report.verifiers_traces import verifiers_traces
+from train.report.verifiers_traces import write_traces
 
-trace_module = pytest.importorskip("verifiers.v1.trace", reason="needs pip install verifiers")
+verifiers = pytest.importorskip("verifiers.v1", reason="needs pip install verifiers")
 
 
-async def test_verifiers_reads_what_we_wrote() -> None:
+async def test_verifiers_reads_what_we_wrote(tmp_path: Path) -> None:
+    from verifiers.v1.utils.trace_store import read_episodes
+
     if importlib.util.find_spec("torch") is None:
         step = await worked_step()  # a worker needs no learning library
     else:
         pytest.skip("an environment with torch proves less")
-    read = [
-        trace_module.WireTrace.model_validate(json.loads(json.dumps(trace)))
-        for trace in verifiers_traces(step, name="run/3", decode=Characters().decode)
+    write_traces(tmp_path, step, name="run/3", decode=Characters().decode)
+    episodes = read_episodes(tmp_path, verifiers.WireTrace)
+    assert [(episode.id, episode.ok) for episode in episodes] == [
+        ("run/3/3/e0", True),
+        ("run/3/3/e1", True),
     ]
+    read = [trace for episode in episodes for trace in episode.traces]
     seen: set[str] = set()
     for trace in read:
         responses = {int(place): key for place, key in trace.info["responses"].items()}

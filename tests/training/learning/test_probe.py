@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from train.run.command import app
-from train.run.probe import cosine, jackknife, snr
+from train.run.probe import cosine, jackknife, plot, snr
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -63,5 +63,16 @@ def test_a_probe_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert {name: (folder / name).stat().st_mtime_ns for name in times} == times
     table = (folder / "table.md").read_text(encoding="utf-8").splitlines()
     assert [line.split("`")[1] for line in table[2:]][:4] == ["terminal", "session", "asof", "gain"]
+    assert (folder / "plot.html").read_text(encoding="utf-8").count("<svg") == 3
     config.write_text(config.read_text().replace("turns = 4", "turns = 5"), encoding="utf-8")
     assert probed("--episodes", "4")[0] != 0
+
+
+def test_the_plot_shows_each_credit_beside_the_strongest() -> None:
+    figures = {"as of": [1.02, 0.1], "end": [float("nan"), float("nan")]}
+    rows = [
+        {"credit": "gain", "snr": [8.0, 1.0], **figures},
+        {"credit": "session", "snr": [2.0, 0.5], **figures},
+    ]
+    page = plot(rows, "a probe")
+    assert "gain: 1.000" in page and "session: 0.250" in page and "nan" not in page

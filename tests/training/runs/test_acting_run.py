@@ -71,6 +71,7 @@ def test_a_run_on_tasks_takes_a_step_and_is_judged(tmp_path: Path) -> None:
     assert preview(load_run(path))["stages"][0]["rows"] == 2 * 6
     result = train("run", path)
     assert result.exit_code == 0, result.output
+    assert "step 1 of 1: failed 0.000  reward" in result.output
     (line,) = (tmp_path / "run/stage0/steps.jsonl").read_text("utf-8").splitlines()
     assert json.loads(line)["figures"]["segments"] >= 2, "one or more for each of two runs"
     summary = json.loads((tmp_path / "run/summary.json").read_text("utf-8"))

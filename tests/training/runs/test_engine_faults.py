@@ -15,7 +15,9 @@ import pytest
 import torch
 from training_run_kit import entered, lines
 
+from memagent.core.errors import ContextOverflow
 from train.sampling.generation import RunningRows
+from train.sampling.policy import PolicyModel
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -137,3 +139,20 @@ def test_a_dead_engine_stops_the_run_and_the_run_goes_on_later(
     assert ended["steps"] == STEPS + 1
     steps = [each["step"] for each in lines(stage / "log.jsonl") if "loss" in each["logs"]]
     assert steps == list(range(1, STEPS + 2))
+
+
+def test_a_lost_session_stands_in_the_line_of_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of the two sessions of one of four rollouts overflows: half a rollout failed."""
+    sampled, lost = PolicyModel.sample, list[str]()
+
+    async def overflowing(self: PolicyModel, request: Any, *, key: str, sampling: Any) -> Any:
+        if not lost and not key.startswith("eval/"):
+            lost.append(key)
+            raise ContextOverflow("the prompt is too long")
+        return await sampled(self, request, key=key, sampling=sampling)
+
+    monkeypatch.setattr(PolicyModel, "sample", overflowing)
+    assert entered(monkeypatch, "run", _written(tmp_path, steps=1)) == 0
+    assert "stage0 step 1 of 1: failed 0.500  reward" in capsys.readouterr().err, lost

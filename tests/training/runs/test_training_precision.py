@@ -170,6 +170,25 @@ def test_the_setting_of_memory_r1_is_sound(tmp_path: Path) -> None:
     assert len(task.episodes("train", 500)) == 152  # adversarial questions have no answer
 
 
+@pytest.mark.parametrize(
+    ("split", "trained", "questions"),
+    [("memory_r2", ("conv-43", "conv-47"), 328), ("memory_r1", ("conv-26",), 152)],
+)
+def test_a_copy_of_locomo_has_the_papers_numbers_of_questions(
+    split: str, trained: tuple[str, ...], questions: int, locomo_dir: Path
+) -> None:
+    if not all((locomo_dir / f"{name}.json").is_file() for name in trained):
+        pytest.skip(f"{locomo_dir} has not all of {trained} as files")
+    text = (ROOT / "examples/training/qwen7b_locomo.toml").read_text(encoding="utf-8")
+    values = tomllib.loads(text)
+    values["environment"] |= {"path": str(locomo_dir), "split_by": split, "episodes": len(trained)}
+    values["agent"]["embedder"] = "hashing"
+    plan = preview(checked_run(values))
+    assert plan["stages"][-1]["questions"] == questions
+    assert {stage["reader"] for stage in plan["stages"]} == {values["agent"]["reader"]}
+    assert sum(stage["steps"] for stage in plan["stages"]) == 70
+
+
 def test_a_part_of_locomo_that_trains_on_nothing_is_refused(tmp_path: Path) -> None:
     text = (ROOT / "examples/training/qwen7b_locomo.toml").read_text(encoding="utf-8")
     values = tomllib.loads(text)

@@ -133,6 +133,11 @@ def test_what_a_proxy_adds_is_refused(service: Service, name: str) -> None:
     assert refused(service, {name: "127.0.0.1"}) == "unauthorized"
 
 
+def test_what_a_program_itself_adds_is_no_sign_of_a_proxy(service: Service) -> None:
+    assert refused(service, {"x-client-request-id": "0197", "x-client-ip": "::1"}) == "unauthorized"
+    assert refused(service, {"x-client-request-id": "0197"}) == ""
+
+
 @pytest.mark.parametrize(
     ("headers", "allowed"),
     [

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 from scripted_provider import provider
-from scripted_server import ScriptedServer
+from scripted_server import Handler, ScriptedServer
 from service_kit import served_process
 
 
@@ -48,9 +48,9 @@ class Ground:
 
 
 @contextmanager
-def client_ground(folder: Path) -> Generator[Ground]:
+def client_ground(folder: Path, script: Handler = provider) -> Generator[Ground]:
     """Serve from an empty store until the block ends."""
-    with ScriptedServer(provider) as server:
+    with ScriptedServer(script) as server:
         environment = {
             **{name: value for name, value in os.environ.items() if "proxy" not in name.lower()},
             "OPENAI_API_KEY": "not-a-key",

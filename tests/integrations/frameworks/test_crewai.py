@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,87 @@ def test_scopes_categories_and_privacy_hold(
         assert memory.forget(record_ids=[rex.id]) == 1
         memory.reset(scope="/pets")
         assert [record.scope for record in memory.list_records()] == ["/petshop"]
+
+
+CUTOFF = datetime(2026, 1, 15)
+ROWS = (
+    ("target", "/tenant1", "finance", "active", -1),
+    ("child", "/tenant1/child", "finance", "active", -1),
+    ("boundary", "/tenant1", "finance", "active", 0),
+    ("newer", "/tenant1", "finance", "active", 1),
+    ("other", "/tenant1", "law", "archived", -1),
+    ("sibling", "/tenant10", "finance", "active", -1),
+    ("foreign", "/te_ant1's_100%", "finance", "active", -1),
+    ("root", "/", "finance", "active", -1),
+)
+NAMES = {row[0] for row in ROWS}
+DELETIONS: tuple[tuple[dict[str, Any], set[str]], ...] = (
+    ({"scope_prefix": "/tenant1"}, NAMES - {"sibling", "foreign", "root"}),
+    ({"scope_prefix": "tenant1/", "older_than": CUTOFF}, {"target", "child", "other"}),
+    ({"scope_prefix": "/te_ant1's_100%"}, {"foreign"}),
+    ({"record_ids": ["target", "sibling", "root"], "scope_prefix": "/tenant1"}, {"target"}),
+    ({"record_ids": ["target", "boundary", "newer"], "older_than": CUTOFF}, {"target"}),
+    ({"record_ids": ["target", "other"], "categories": ["finance", "no"]}, {"target"}),
+    ({"metadata_filter": {"status": "archived"}}, {"other"}),
+    ({"metadata_filter": {"status": "active", "missing": True}}, set()),
+    ({"older_than": datetime.fromisoformat("2026-01-15T01:00:00+02:00")}, {"*old"}),
+    ({"record_ids": ["missing"]}, set()),
+    ({"categories": [], "metadata_filter": {}}, NAMES),
+    ({}, NAMES),
+    # CrewAI's own store takes no names for all names, and deletes everything
+    ({"record_ids": []}, set()),
+)
+
+
+@pytest.mark.parametrize(("conditions", "gone"), DELETIONS, ids=lambda given: str(given)[:50])
+def test_storage_deletes_what_meets_every_condition(
+    conditions: dict[str, Any], gone: set[str]
+) -> None:
+    from crewai.memory.types import MemoryRecord
+
+    from memagent.integrations.frameworks.crewai import CrewStorage
+
+    old = {row[0] for row in ROWS if row[4] < 0}
+    gone = old if gone == {"*old"} else gone
+    with Agent(path=":memory:", user_id="ana", embedder="hashing") as agent:
+        storage = CrewStorage(agent)
+        storage.save(
+            [
+                MemoryRecord(
+                    id=name,
+                    content=name,
+                    scope=scope,
+                    categories=[category],
+                    metadata={"status": status},
+                    created_at=CUTOFF + timedelta(days=days),
+                )
+                for name, scope, category, status, days in ROWS
+            ]
+        )
+        assert storage.delete(**conditions) == len(gone)
+        assert {name for name in NAMES if storage.get_record(name) is None} == gone
+        assert storage.delete(**conditions) == 0
+
+
+def test_storage_knows_scopes_by_their_segments() -> None:
+    from crewai.memory.types import MemoryRecord
+
+    from memagent.integrations.frameworks.crewai import CrewStorage
+
+    with Agent(path=":memory:", user_id="ana", embedder="hashing") as agent:
+        storage = CrewStorage(agent)
+        places = (("/", "a"), ("/app", "b"), ("/app/sub", "b"), ("/apple", "c"))
+        storage.save(
+            [MemoryRecord(content=f"In {at}", scope=at, categories=[c]) for at, c in places]
+        )
+        for spelling in ("/app", "app", "/app/"):
+            assert {r.scope for r in storage.list_records(spelling)} == {"/app", "/app/sub"}
+            assert storage.count(spelling) == 2 and storage.list_categories(spelling) == {"b": 2}
+        assert storage.count("/") == storage.count() == len(storage.list_records("/")) == 4
+        assert storage.list_scopes("/") == ["/app", "/apple"]
+        assert storage.list_scopes("/app") == ["/app/sub"]
+        info = storage.get_scope_info("/app")
+        assert (info.path, info.record_count, info.categories) == ("/app", 2, ["b"])
+        assert info.child_scopes == ["/app/sub"]
+        storage.reset(scope_prefix="/app")
+        assert {record.scope for record in storage.list_records()} == {"/", "/apple"}

@@ -121,9 +121,7 @@ def test_the_reader_of_facts_takes_what_a_memory_states_and_not_what_it_says_is_
     assert [note.value for note in notes_in(old, by_turn)] == [earlier.value]
 
 
-def test_a_run_may_begin_with_a_saved_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_may_begin_with_a_saved_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = first_decisions(0, seed=3)
     save_model(model, tokenizer, tmp_path / "saved")
     known = CONFIG_MAPPING._extra_content  # as in a new process, where nobody has told of it

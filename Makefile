@@ -11,7 +11,7 @@
 #   make test-qdrant  the contract of the Qdrant index on a real server: the one $MEMAGENT_TEST_QDRANT_URL names, or docker's
 #   make lint         ruff, pyright, the import contracts, the ceilings of budgets.toml
 #   make bench        the benchmarks; each prints a table and its JSON
-#   make train-smoke  a training run that learns, its random-reward control and their report in runs/smoke (made anew each time), at most 5 minutes on two cores
+#   make train-smoke  a training run that learns, its random-reward control and their report in runs/smoke (made anew each time), about 100 s of CPU each on two cores
 #   make site         the documentation as a site in build/site
 #   make pictures     the documentation's pictures and charts, made anew
 #   make gpu-check    whether training works on the GPU here: bf16, adapters, one update, a table of batch widths

@@ -28,6 +28,7 @@ from train.run.validation import LogFile, quiet
 from train.sampling.decisions import (
     byte_tokenizer,
     first_decisions,
+    register_decisions,
     save_model,
     small_model,
     word_tokenizer,
@@ -345,8 +346,10 @@ async def _shown(settings: RunSettings) -> list[Demonstration]:
 
 def _load(source: str, *, warmed_up: bool) -> tuple[Any, Any]:
     """Return the model in its own precision, or in fp32 when all its weights learn."""
-    dtype = torch.float32 if warmed_up else "auto"
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+    register_decisions()
+    model = AutoModelForCausalLM.from_pretrained(
+        source, dtype=torch.float32 if warmed_up else "auto"
+    )
     return model, AutoTokenizer.from_pretrained(source)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from environments.datasets.synthetic import synthetic
 from environments.worlds.readers.fact_reader import notes_in
@@ -25,6 +27,7 @@ from memagent.designs.learned_policy import (
 )
 from memagent.designs.parts.reading import read_once
 from memagent.language.reader import Statement, open_reader
+from train.run.models import first_model
 from train.run.runs import train_run
 from train.sampling.checkpoints import load_policy
 from train.sampling.decisions import demonstrated, first_decisions, save_model
@@ -116,6 +119,20 @@ def test_the_reader_of_facts_takes_what_a_memory_states_and_not_what_it_says_is_
     assert [note.value for note in notes_in(both, by_turn)] == [change.value]
     old = both.model_copy(update={"source_turn_ids": (earlier.turn_id,)})
     assert [note.value for note in notes_in(old, by_turn)] == [earlier.value]
+
+
+def test_a_run_may_begin_with_a_saved_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = first_decisions(0, seed=3)
+    save_model(model, tokenizer, tmp_path / "saved")
+    known = CONFIG_MAPPING._extra_content  # as in a new process, where nobody has told of it
+    monkeypatch.setattr(CONFIG_MAPPING, "_extra_content", {
+        name: each for name, each in known.items() if name != model.config.model_type
+    })  # fmt: skip
+    part = {"size": "decisions", "path": str(tmp_path / "saved")}
+    first_model(checked_run({"model": part}), tmp_path / "run", say=lambda _line: None)
+    begun = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "init").state_dict()
+    assert begun.keys() == model.state_dict().keys()
+    assert all(torch.equal(begun[name], each) for name, each in model.state_dict().items())
 
 
 def test_the_shared_trainer_changes_it_and_credits_every_decision(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def read_talks(folders: Sequence[Path], part: Part) -> list[Talk]:
     open_files = [path for path in files if _number(path) % 2]
     named = {
         name: [path for path in open_files if path.parent.name == name]
-        for name in ("choice", "later")
+        for name in ("choice", "later", "next")
     }
     others = [path for path in open_files if path.parent.name not in named]
     choice = [*others[3::_CHOICE_OF], *named["choice"]]

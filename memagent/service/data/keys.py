@@ -152,10 +152,13 @@ class KeyRing:
         return bool(self._keys())
 
     def read(self) -> None:
-        """Read the keys anew; blocks. Raises `StoreError`s."""
-        now = time.monotonic()
-        self._known = {key.id: key for key in self.stored()}
-        self._read_at = now
+        """Read the keys anew; blocks. Raises `StoreError`s.
+
+        Of two threads that read at once the one that began last knows best.
+        """
+        now, known = time.monotonic(), {key.id: key for key in self.stored()}
+        if now >= self._read_at:
+            self._known, self._read_at = known, now
 
     async def watch(self) -> None:
         """Read the keys twice a second, so that no request waits for it, until cancelled."""

@@ -401,14 +401,16 @@ class CompletionRequest(BaseModel):
         if self.logprobs:
             raise unsupported("logprobs")
         text = self.prompt if isinstance(self.prompt, str) else self.prompt[0]
-        messages = [{"role": "user", "content": text}]
-        fields = {"model": self.model, "messages": messages, "stream": self.stream}
-        switch = {MEMORY_SWITCH: "off"}
-        return chat_request({**(self.model_extra or {}), **fields, "metadata": switch})
+        fields = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": text}],
+            "stream": self.stream,
+            "metadata": {MEMORY_SWITCH: "off"},
+        }
+        return chat_request({**(self.model_extra or {}), **fields})
 
 
 _Tokens = Annotated[tuple[int, ...], Field(min_length=1, max_length=8_192)]
-_SOME: Final = Field(min_length=1, max_length=2_048)
 
 
 class EmbeddingRequest(BaseModel):
@@ -416,7 +418,11 @@ class EmbeddingRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    input: _Text | _Tokens | Annotated[tuple[_Text, ...] | tuple[_Tokens, ...], _SOME]
+    input: (
+        _Text
+        | _Tokens
+        | Annotated[tuple[_Text, ...] | tuple[_Tokens, ...], Field(min_length=1, max_length=2_048)]
+    )
     """Texts, or token ids of OpenAI's `cl100k_base`."""
     model: Annotated[str, Field(max_length=256)] = MODEL_NAME
     encoding_format: Literal["float", "base64"] = "float"

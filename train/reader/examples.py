@@ -3,8 +3,8 @@
 Files of even number are held out: nothing that fits or chooses may read them. Of the
 others every eighth, and those in a folder `choice`, are the *choice* part, on which
 thresholds are set; those in a folder `later` are kept from the network, so that what
-decides about a change is fitted to dialogues that it has not read. A turn of small talk
-states nothing.
+decides about a change is fitted to dialogues that it has not read; those in `next` wait
+for the next fit. A turn of small talk states nothing.
 
 Which relation a pair has is not always known. A statement that an earlier turn has
 already ended, and one that stands to a related statement as its elaboration, may or may

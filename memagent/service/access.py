@@ -50,8 +50,6 @@ PROXIED: Final = (
     *(b"x-varnish", b"x-forward-", b"x-host", b"x-remote-", b"remote-addr", b"do-connecting-"),
 )
 """How the names of headers begin that proxies and their clouds add."""
-CLIENTS_OWN: Final = b"x-client-request-id"
-"""A header that begins so, and is written by OpenAI's programs themselves."""
 
 UserId = Annotated[
     str | None, Query(min_length=1, max_length=256, description="Whose memory; the key's user.")
@@ -144,8 +142,10 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
     peer = connection.client.host if connection.client is not None else ""
     # a proxy that was only told where to send requests speaks the oldest HTTP and hides the rest
     proxied = connection.scope.get("http_version") == "1.0"
-    names = {name for name, _ in connection.scope["headers"]} - {CLIENTS_OWN}
-    added = any(name.startswith(PROXIED) for name in names)
+    added = any(
+        name.startswith(PROXIED) and name != b"x-client-request-id"  # OpenAI's programs send it
+        for name, _ in connection.scope["headers"]
+    )
     if not is_loopback(peer) or proxied or added:
         raise ServiceError(
             "without any API key only requests of this machine are served; make one:  memagent "

@@ -23,6 +23,7 @@ from weakref import finalize
 import pytest
 
 from memagent import Agent
+from memagent.core.errors import ConfigError
 from memagent.integrations.langgraph_store import MemoryStore, langchain_embedder
 
 OUTCOMES_VARIABLE = "LANGGRAPH_OUTCOMES"
@@ -54,7 +55,13 @@ class SwappedStore(MemoryStore):
         self.place = place
         self.owner = Agent(path=place, user_id="ana", embedder=embedder)
         finalize(self, self.owner.close)
-        super().__init__(self.owner, index=index, ttl=ttl)
+        # the sweeper is this class's own, and has no interval
+        expiry: Any = {name: ttl[name] for name in ttl if "sweep" not in name} if ttl else None
+        try:
+            super().__init__(self.owner, index=index, ttl=expiry)
+        except ConfigError:
+            self.owner.close()
+            raise
 
     @classmethod
     @contextmanager

@@ -281,6 +281,9 @@ def test_a_key_is_taken_from_x_api_key_and_needs_the_scopes_of_chat() -> None:
             wrong = post(running, body, path, **{"X-Api-Key": "ma_wrong"})
             assert wrong.status_code == 401
             assert wrong.json()["error"]["type"] == "authentication_error"
+            nowhere = post(running, body, f"{path[:4]}nowhere", **{"X-Api-Key": "ma_wrong"})
+            assert nowhere.status_code == 401
+            assert nowhere.json()["error"]["type"] == "authentication_error"
             for scopes in (("chat",), ("memory:write",), ("memory:read", "memory:write")):
                 lacking = running.key("ana", *scopes)
                 assert post(running, body, path, **{"X-Api-Key": lacking}).status_code == 403

@@ -104,7 +104,8 @@ def test_a_stored_response_is_fetched_listed_and_deleted(served: Served, client:
     again = client.responses.retrieve(made.id)
     assert again.model_dump() == made.model_dump()
     [item] = client.responses.input_items.list(made.id).data
-    assert (item.role, [part.text for part in item.content]) == ("user", ["I keep bees."])
+    [part] = item.content
+    assert (item.role, item.status, part.text) == ("user", "completed", "I keep bees.")
     client.responses.delete(made.id)
     for gone in (client.responses.retrieve, client.responses.delete):
         with pytest.raises(openai.NotFoundError) as missing:

@@ -158,12 +158,14 @@ class MessageObject(BaseModel):
         """Return the message with the words and tool calls of a reply."""
         finish = choices_of(reply, said)[0].finish_reason
         text = [{"type": "text", "text": reply.text}] if reply.text else []
-        prompt, completion = reply.usage.prompt_tokens, reply.usage.completion_tokens
         return self.model_copy(
             update={
                 "content": [*text, *map(_tool_use, reply.tool_calls)],
                 "stop_reason": _STOP_REASONS.get(finish, "end_turn"),
-                "usage": {"input_tokens": prompt, "output_tokens": completion},
+                "usage": {
+                    "input_tokens": reply.usage.prompt_tokens,
+                    "output_tokens": reply.usage.completion_tokens,
+                },
                 "memagent": MemoryUse.of(reply, said),
             }
         )

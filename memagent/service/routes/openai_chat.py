@@ -428,16 +428,19 @@ def _completion(said: Said, head: dict[str, Any], reply: Reply) -> ChatCompletio
 
 
 def _text(said: Said, head: dict[str, Any], reply: Reply) -> TextCompletion:
-    choices = [
-        {
-            "index": choice.index,
-            "text": choice.message["content"] or "",
-            "logprobs": None,
-            "finish_reason": choice.finish_reason,
-        }
-        for choice in choices_of(reply, said)
-    ]
-    return TextCompletion(**head, choices=choices, usage=usage_of(reply))
+    return TextCompletion(
+        **head,
+        choices=[
+            {
+                "index": choice.index,
+                "text": choice.message["content"] or "",
+                "logprobs": None,
+                "finish_reason": choice.finish_reason,
+            }
+            for choice in choices_of(reply, said)
+        ],
+        usage=usage_of(reply),
+    )
 
 
 def responses_of(said: Said) -> list[ModelResponse]:

@@ -67,6 +67,8 @@ CHOICES: Final = 3
 """Moves that a procedure is made of; it takes two of them, in order."""
 FORKS: Final = 8
 """Times that the later tasks are played on a fork, each with other draws."""
+EXACT: Final = 200
+"""Forks that tell the true effect of a lesson."""
 CREDITS: Final[Mapping[str, Mapping[str, float]]] = {
     "terminal": {"terminal": 1.0},
     "gain": {"gain": 1.0, "terminal": 0.3},
@@ -174,6 +176,12 @@ def _moves(text: str) -> list[str]:
 
 DESIGN: Final[MemoryDesign] = replace(EXP_RAG, name="deciding", learner=DecidingLearner())
 NO_LEARNER: Final[MemoryDesign] = replace(EXP_RAG, name="no_learner", learner=None)
+DESIGNS: Final[Mapping[str, MemoryDesign]] = {
+    "no memory": NO_LEARNER,
+    "exp_rag": EXP_RAG,
+    "mem_rl": MEM_RL,
+}
+"""What a trained policy is compared with."""
 
 
 def agent_of(design: MemoryDesign, *, path: str = ":memory:") -> AsyncAgent:
@@ -252,6 +260,8 @@ class Worth:
     agent: AsyncAgent
     """Of a design without a learner."""
     forks: int = FORKS
+    draws: str = "fork"
+    """Names the player's draws on forks; worths of other names share none."""
     known: dict[tuple[str, int, str], float] = field(default_factory=dict)
 
     async def of(
@@ -261,11 +271,12 @@ class Worth:
         key = (chain[0].thing, place, memory.digest)
         if key not in self.known:
             played: list[float] = []
+            own = self.agent.at(memory)
             for task in chain[place:]:
-                recall = await self.agent.at(memory).recall(task.text, k=40)
+                recall = await own.recall(task.text, k=40)
                 cases = [hit.item for hit in recall.hits if hit.item is not None]
                 for fork in range(self.forks):
-                    plan = player_of(task, f"fork {fork}").plan(task, cases)
+                    plan = player_of(task, f"{self.draws} {fork}").plan(task, cases)
                     played.append(float(tuple(plan) == task.solution()))
             self.known[key] = fmean(played) if played else 0.0
         return self.known[key]
@@ -327,21 +338,26 @@ class ChainExperience(ActingExperience):
                 totals = [fmean(link.success for link in links) for links in chains]
                 groups.append(self._compared("terminal", key, place, here, totals))
             if "gain" in self.weights:
-                gains = [
-                    await self.worth.of(chain, place + 1, link.after)
-                    - await self.worth.of(chain, place + 1, link.before)
-                    for link in here
-                ]
+                with_it = await self._worths(chain, place, [link.after for link in here])
+                without = await self._worths(chain, place, [link.before for link in here])
+                gains = [one - other for one, other in zip(with_it, without, strict=True)]
                 groups.append(self._compared("gain", key, place, here, gains))
             if "local" in self.weights and draws.random() < self.local_probability:
                 anchor = draws.choice(here)
                 rerun = await self.rerun(chain, place, anchor.before, f"{key}/s{place}", str(step))
                 every += rerun
-                values = [
-                    await self.worth.of(chain, place + 1, link.after) for link in (*rerun, anchor)
-                ]
+                memories = [link.after for link in (*rerun, anchor)]
+                values = await self._worths(chain, place, memories)
                 groups.append(self._compared("local", key, place, [*rerun, anchor], values))
         return groups, every
+
+    async def _worths(
+        self, chain: Sequence[ShortProcedure], place: int, memories: Sequence[MemorySnapshot]
+    ) -> list[float]:
+        """Return what memories are worth after a task; zeros where rewards are random."""
+        if self.control:
+            return [0.0] * len(memories)
+        return [await self.worth.of(chain, place + 1, memory) for memory in memories]
 
     async def chain(self, chain: Sequence[ShortProcedure], key: str, draw: str) -> list[Link]:
         """Play one chain with the draws of a key."""
@@ -436,12 +452,12 @@ def trained(credit: str, seed: int, *, steps: int, control: str = "") -> tuple[P
 
 
 async def successes_of(
-    agent: AsyncAgent, *, chains: int, policy: PolicyModel | None = None
+    agent: AsyncAgent, *, seed: int, chains: int, policy: PolicyModel | None = None
 ) -> list[list[float]]:
-    """Return the success by task over chains of other seeds (chains, tasks)."""
+    """Return the success by task over a seed's own test chains (chains, tasks)."""
 
     async def one(number: int) -> list[float]:
-        chain = chain_of(f"test{number}")
+        chain = chain_of(f"test{seed}x{number}")
         if policy is None:
             links = await played_chain(agent, chain, draw="test")
         else:
@@ -478,14 +494,15 @@ async def signs(chains: int, *, seed: int = 0) -> dict[str, float]:
     """Return how often the sign of a credit is that of the lesson's true effect.
 
     The policy has random weights. The true effect of a rerun's lesson is what it leaves for
-    the later tasks over many forks, less the mean of the reruns.
+    the later tasks over many forks, less the mean of the reruns. These forks have draws of
+    their own.
     """
     policy = random_policy(seed)
     experience = ChainExperience(
         policy=policy, agent=agent_of(DESIGN), tasks={}, player=CasePlayer,  # type: ignore[arg-type]
         weights={}, reruns=8, seed=seed,
     )  # fmt: skip
-    exact = Worth(agent=experience.worth.agent, forks=48)
+    exact = Worth(agent=experience.worth.agent, forks=EXACT, draws="truth")
     hits: dict[str, list[bool]] = {"local": [], "global": []}
     for number in range(chains):
         chain = chain_of(f"sign{number}")
@@ -533,29 +550,75 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def compared(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the figures of all arms; those of a policy by seed."""
-    arms: dict[str, Any] = {
-        name: figures(asyncio.run(successes_of(agent_of(design), chains=options.test)))
-        for name, design in (
-            ("no memory", NO_LEARNER),
-            ("exp_rag", EXP_RAG),
-            ("mem_rl", MEM_RL),
-        )
-    }
-    runs = [(credit, "") for credit in options.credits.split(",")] + [("gain", "random_reward")]
+    """Return the figures of all arms by seed, and their differences.
+
+    Goes on where an earlier call with the same `--into` stopped. Raises `ValueError` when
+    that file has other settings.
+    """
+    kept = options.into is not None and options.into.is_file()
+    settings = {"steps": options.steps, "test": options.test}
+    told: dict[str, Any] = json.loads(options.into.read_text("utf-8")) if kept else {}
+    if told.setdefault("settings", settings) != settings:
+        raise ValueError(f"{options.into} has other settings: {told['settings']}")
+    arms: dict[str, list[Any]] = told.setdefault("arms", {})
+    policies = ["untrained", *options.credits.split(","), "random_reward"]
     for seed in range(options.seeds):
-        for credit, control in [("untrained", ""), *runs]:
-            steps = options.steps if credit in CREDITS else 0
-            policy, seconds = trained(
-                credit if steps else "terminal", seed, steps=steps, control=control
+        for name in (*DESIGNS, *policies):
+            lines = arms.setdefault(name, [])
+            if len(lines) > seed:
+                continue
+            lines.append(tested(name, seed, options))
+            print(name, seed, lines[-1], file=sys.stderr, flush=True)
+            if options.into is not None:
+                options.into.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    return told | {"summary": summary_of(arms)}
+
+
+def tested(name: str, seed: int, options: argparse.Namespace) -> dict[str, float]:
+    """Return the figures of one arm with one seed."""
+    if name in DESIGNS:
+        agent = agent_of(DESIGNS[name])
+        return figures(asyncio.run(successes_of(agent, seed=seed, chains=options.test)))
+    credit, steps = (name, options.steps) if name in CREDITS else ("gain", options.steps)
+    control = name if name == "random_reward" else ""
+    policy, seconds = trained(
+        credit, seed, steps=0 if name == "untrained" else steps, control=control
+    )
+    successes = asyncio.run(
+        successes_of(agent_of(DESIGN), seed=seed, chains=options.test, policy=policy)
+    )
+    return figures(successes) | {"seconds": round(seconds)}
+
+
+def summary_of(arms: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Any]:
+    """Return the means by arm and paired differences over seeds, with 95 % intervals."""
+    from train.run.plans import bootstrap
+
+    def interval(values: Sequence[float]) -> dict[str, Any]:
+        edges = [round(edge, 3) for edge in bootstrap(values)]
+        return {"mean": round(fmean(values), 3), "interval": edges}
+
+    measures = ("success", "last third")
+    trained_by = [name for name in CREDITS if name in arms]
+    apart = [(one, other) for one in trained_by for other in arms if other not in trained_by]
+    apart += [(one, other) for one in trained_by for other in trained_by if one > other]
+    apart.append(("random_reward", "untrained"))
+    return {
+        "seeds": min(map(len, arms.values())),
+        "arms": {
+            name: {each: interval([line[each] for line in lines]) for each in measures}
+            for name, lines in arms.items()
+        },
+        "last third": {
+            f"{one} - {other}": interval(
+                [
+                    a["last third"] - b["last third"]
+                    for a, b in zip(arms[one], arms[other], strict=True)
+                ]
             )
-            successes = asyncio.run(
-                successes_of(agent_of(DESIGN), chains=options.test, policy=policy)
-            )
-            line = figures(successes) | {"seconds": round(seconds)}
-            print(control or credit, seed, line, file=sys.stderr, flush=True)
-            arms.setdefault(control or credit, []).append(line)
-    return arms
+            for one, other in apart
+        },
+    }
 
 
 if __name__ == "__main__":

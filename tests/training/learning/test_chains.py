@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
+from functools import reduce
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +18,8 @@ from places import ROOT
 
 from environments.acting.play import OraclePlayer
 from memagent.core.snapshot import EMPTY
+from memagent.state.fold import EMPTY_STATE, apply, rebuilt
+from memagent.testing import FunctionModel
 from train.sampling.policy import PolicyModel
 
 
@@ -66,43 +71,54 @@ async def test_a_rerun_of_one_task_is_the_same_to_the_bit(chains: ModuleType) ->
         assert {link.before.digest for link in first} == {start.digest}
 
 
-async def test_forks_leak_nothing_into_the_memory_they_start_from(chains: ModuleType) -> None:
-    """A thousand reruns; each begins from the memory of the chain and leaves it as it was."""
+async def test_forks_leak_nothing_over_a_thousand_reruns(chains: ModuleType) -> None:
+    """Each leaves what it leaves alone, in a store of its own from the memory's content."""
     policy = chains.random_policy(0)
     experience, chain = _experience(chains, policy, reruns=125), chains.chain_of("b")
     played = await experience.chain(chain, "b", "0")
-    digests = [link.before.digest for link in played]
-    left: set[str] = set()
+    left: list[str] = []
+    alone: list[str] = []
     for place, link in enumerate(played):
-        held = [item.text for item in link.before.items.values()]
-        left |= {
-            each.after.digest
-            for each in await experience.rerun(chain, place, link.before, f"b/{place}", "0")
-        }
-        assert [item.text for item in link.before.items.values()] == held
-    assert [link.before.digest for link in played] == digests
-    assert len(left) > len(played), "the reruns wrote different lessons"
-    again = await experience.chain(chain, "b", "0")
-    assert [link.after.digest for link in again] == [link.after.digest for link in played]
+        content = rebuilt(link.before).digest()
+        other = chains.agent_of(chains.DESIGN)
+        copied = replace(link.before, live=None)
+        for each in await experience.rerun(chain, place, link.before, f"b/{place}", "0"):
+            left.append(each.after.digest)
+            said = FunctionModel(lambda _, text=each.responses[0].text: text)
+            again = await chains.linked(other, chain, place, copied, model=said, draw="0")
+            alone.append(again.after.digest)
+        assert rebuilt(link.before).digest() == content == link.before.digest
+    assert len(left) == 1_000
+    assert [one for one, other in zip(left, alone, strict=True) if one != other] == []
+    assert len(set(left)) > len(played), "the reruns wrote different lessons"
 
 
-async def test_the_journal_of_a_chain_replays_to_the_same_digest(
+async def test_the_journal_of_chains_replays_to_the_same_digest_after_every_task(
     chains: ModuleType, tmp_path: Path
 ) -> None:
-    """The agent of a store on disk plays the chain as an app would, and is opened again."""
-    policy, chain = chains.random_policy(0), chains.chain_of("c")
-    agent = chains.agent_of(chains.DESIGN, path=str(tmp_path / "chain.db"))
-    own = agent.with_model(policy.bound("c"))
-    for task in chain:
+    """The agent of a store on disk plays chains as an app would, and is opened again."""
+    policy = chains.random_policy(0)
+    own = chains.agent_of(chains.DESIGN, path=str(tmp_path / "chain.db"))
+    own, digests = own.with_model(policy.bound("c")), list[str]()
+    for task in (task for number in range(10) for task in chains.chain_of(f"c{number}")):
         await chains.play_task(task, chains.player_of(task, "0"), agent=own)
-    digest, trials = own.snapshot().digest, len(own.snapshot().trials)
+        digests.append(own.snapshot().digest)
+    assert len(set(digests)) == len(digests) == 10 * chains.TASKS
     again = chains.agent_of(chains.DESIGN, path=str(tmp_path / "chain.db"))
-    await again.recall("anything")
-    assert trials == len(chain)
-    before = {key: trial for key, trial in again.snapshot().trials.items() if trial.outcome}
-    assert before == dict(own.snapshot().trials)
+    await again.bank.sync()
+    assert again.snapshot().digest == digests[-1]
     assert again.snapshot().items == own.snapshot().items
-    assert digest != EMPTY.digest
+    assert len(again.snapshot().trials) == len(digests)
+    rows = [row async for row in again.bank.rows()]
+    passed = [state.digest() for state in accumulate(rows, apply, initial=EMPTY_STATE)]
+    assert [digest for digest in dict.fromkeys(passed) if digest in digests] == digests
+    writes = [
+        place for place, row in enumerate(rows) if getattr(row.entry, "changes", ())
+    ]  # a lesson that writes nothing leaves the digest, which knows no raw text, as it was
+    assert len(writes) > chains.TASKS
+    for place in writes[:: chains.TASKS]:
+        without = [*rows[:place], *rows[place + 1 :]]
+        assert reduce(apply, without, EMPTY_STATE).digest() != digests[-1]
 
 
 async def test_the_worth_of_a_memory_is_what_the_later_tasks_earn_with_it(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tomllib
 from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
@@ -16,11 +17,15 @@ from typing import Any
 import pytest
 from places import ROOT
 
-from environments.acting.play import OraclePlayer
+from environments.acting.play import OraclePlayer, play_task
 from memagent.core.snapshot import EMPTY
 from memagent.state.fold import EMPTY_STATE, apply, rebuilt
 from memagent.testing import FunctionModel
+from train.run.probe import run_probe
+from train.run.runs import train_run
 from train.sampling.policy import PolicyModel
+from train.settings.run import checked_run
+from train.settings.world import preview
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +39,14 @@ def chains() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def world(chains: ModuleType) -> ModuleType:
+    """The world of chains, which the experiment has brought."""
+    return sys.modules[chains.ChainWorld.__module__]
+
+
 def _experience(chains: ModuleType, policy: PolicyModel, **options: Any) -> Any:
-    return chains.ChainExperience(
-        policy=policy,
-        agent=chains.agent_of(chains.DESIGN),
-        tasks={},
-        player=chains.CasePlayer,
-        weights={},
-        **options,
-    )
+    return chains.ChainExperience(policy=policy, agent=chains.agent_of(chains.DESIGN), **options)
 
 
 def test_the_procedure_of_a_chain_changes_once(chains: ModuleType) -> None:
@@ -71,7 +75,9 @@ async def test_a_rerun_of_one_task_is_the_same_to_the_bit(chains: ModuleType) ->
         assert {link.before.digest for link in first} == {start.digest}
 
 
-async def test_forks_leak_nothing_over_a_thousand_reruns(chains: ModuleType) -> None:
+async def test_forks_leak_nothing_over_a_thousand_reruns(
+    chains: ModuleType, world: ModuleType
+) -> None:
     """Each leaves what it leaves alone, in a store of its own from the memory's content."""
     policy = chains.random_policy(0)
     experience, chain = _experience(chains, policy, reruns=125), chains.chain_of("b")
@@ -85,7 +91,7 @@ async def test_forks_leak_nothing_over_a_thousand_reruns(chains: ModuleType) -> 
         for each in await experience.rerun(chain, place, link.before, f"b/{place}", "0"):
             left.append(each.after.digest)
             said = FunctionModel(lambda _, text=each.responses[0].text: text)
-            again = await chains.linked(other, chain, place, copied, model=said, draw="0")
+            again = await world.linked(other, chain, place, copied, model=said, draw="0")
             alone.append(again.after.digest)
         assert rebuilt(link.before).digest() == content == link.before.digest
     assert len(left) == 1_000
@@ -94,14 +100,14 @@ async def test_forks_leak_nothing_over_a_thousand_reruns(chains: ModuleType) -> 
 
 
 async def test_the_journal_of_chains_replays_to_the_same_digest_after_every_task(
-    chains: ModuleType, tmp_path: Path
+    chains: ModuleType, world: ModuleType, tmp_path: Path
 ) -> None:
     """The agent of a store on disk plays chains as an app would, and is opened again."""
     policy = chains.random_policy(0)
     own = chains.agent_of(chains.DESIGN, path=str(tmp_path / "chain.db"))
     own, digests = own.with_model(policy.bound("c")), list[str]()
     for task in (task for number in range(10) for task in chains.chain_of(f"c{number}")):
-        await chains.play_task(task, chains.player_of(task, "0"), agent=own)
+        await play_task(task, world.player_of(task, "0"), agent=own)
         digests.append(own.snapshot().digest)
     assert len(set(digests)) == len(digests) == 10 * chains.TASKS
     again = chains.agent_of(chains.DESIGN, path=str(tmp_path / "chain.db"))
@@ -128,11 +134,31 @@ async def test_the_worth_of_a_memory_is_what_the_later_tasks_earn_with_it(
     worth = chains.Worth(agent=chains.agent_of(chains.NO_LEARNER), forks=200)
     agent = chains.agent_of(chains.EXP_RAG)
     task = chain[-2]
-    await chains.play_task(task, OraclePlayer(), agent=agent)
+    await play_task(task, OraclePlayer(), agent=agent)
     knowing = agent.snapshot()
     assert await worth.of(chain, 8, knowing) == 0.0
     assert await worth.of(chain, 7, knowing) == 1.0, "the case of the same procedure is repeated"
     assert await worth.of(chain, 7, EMPTY) == pytest.approx(1 / 6, abs=0.08)
+
+
+def test_the_run_file_trains_on_chains_and_can_be_probed(
+    chains: ModuleType, tmp_path: Path
+) -> None:
+    """Two updates from the file as it is, with fewer chains to test on."""
+    values = tomllib.loads((ROOT / "examples/training/chains.toml").read_text("utf-8"))
+    values["folder"] = str(tmp_path / "run")
+    values["stage"][0] |= {"steps": 2, "sessions": 4}
+    values["validation"] |= {"every": 2, "episodes": 2, "test_episodes": 3}
+    settings = checked_run(values)
+    assert preview(settings)["stages"][0]["rows"] == 2 * (8 * 4 + 0.5 * 4 * 4)
+    summary = train_run(settings, say=lambda _: None)
+    assert summary["test"].keys() == {"init@4", "stage0/best@4"}
+    assert summary["test"]["init@4"].keys() == {"success", "last_third"}
+    found = run_probe(settings, episodes=3, sessions=4, policy=None, say=lambda _: None)
+    told = {row["credit"]: row for row in found["credits"]}
+    assert {"terminal", "session", "asof", "gain", "local", "terminal + local"} <= told.keys()
+    assert told["gain"]["tokens"] == told["terminal"]["tokens"] == 8 * 4, "forks say nothing"
+    assert told["local"]["tokens"] > 8 * 4, "reruns are counted"
 
 
 def test_local_credit_has_the_sign_of_the_effect_and_global_credit_seldom(
@@ -140,5 +166,5 @@ def test_local_credit_has_the_sign_of_the_effect_and_global_credit_seldom(
 ) -> None:
     told = asyncio.run(chains.signs(1))
     assert told["lessons"] > 15
-    assert told["local"] >= 0.95
-    assert told["global"] <= 0.70
+    assert told["right"]["local"]["mean"] >= 0.95
+    assert told["right"]["global"]["mean"] <= 0.70

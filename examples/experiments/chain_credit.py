@@ -8,6 +8,10 @@
                success in the later tasks on forks of what each rerun left
 
 Forks say nothing, so `asof` and `gain` cost no token, and `local` none beyond the reruns.
+
+`bonus` adds a reward for a lesson that was written and shown in a later task that was
+solved, to `terminal` and `session` (as SAGE does). Rewards tell their parts, so estimators
+that weigh parts can be named in `[trainer] estimator`.
 """
 
 from __future__ import annotations
@@ -52,6 +56,20 @@ from train.sampling.policy import PolicyModel
 from train.sync import run_sync
 
 
+def used_later(links: Sequence[Link], place: int) -> bool:
+    """Tell whether the lesson of one task was written and shown in a later solved task."""
+    before, after = links[place].before.items, links[place].after.items
+    written = {
+        (item.id, item.version)
+        for item in after.values()
+        if item.active and before.get(item.id) != item
+    }
+    return any(
+        link.success and written & {(use.id, use.version) for use in link.trial.shown}
+        for link in links[place + 1 :]
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlayedGroup:
     """The chains of one group as they were played, and what is compared."""
@@ -78,6 +96,8 @@ class ChainExperience(ActingExperience):
     """Tasks of a chain."""
     local_probability: float = 0.5
     reruns: int = 4
+    bonus: float = 0.0
+    """For a lesson that was written and shown in a later task that was solved."""
 
     async def gather(self, episodes: Sequence[Episode], *, step: int) -> Step:
         """Play and credit the chains of one step."""
@@ -120,13 +140,20 @@ class ChainExperience(ActingExperience):
             here = [links[place] for links in chains]
             for credit in self.plan.credits:
                 rewards = await self.rewards(credit, chain, place, chains)
-                groups.append(self._compared(credit, key, place, here, rewards))
+                used = [0.0] * len(here)
+                paid = self.bonus and not self.plan.control
+                if paid and credit in ("terminal", "session"):
+                    used = [float(used_later(links, place)) for links in chains]
+                groups.append(self._compared(credit, key, place, here, rewards, used))
             if self.plan.local_weight and draws.random() < self.local_probability:
                 anchor = draws.choice(here)
                 rerun = await self.rerun(chain, place, anchor.before, f"{key}/s{place}", str(step))
                 memories = [link.after for link in (*rerun, anchor)]
                 values = await self._worths(chain, place, memories)
-                groups.append(self._compared("local", key, place, [*rerun, anchor], values))
+                every = [*rerun, anchor]
+                groups.append(
+                    self._compared("local", key, place, every, values, [0.0] * len(every))
+                )
                 again += rerun
         return PlayedGroup(chains=chains, reruns=again, groups=groups)
 
@@ -177,7 +204,13 @@ class ChainExperience(ActingExperience):
         return links
 
     def _compared(
-        self, credit: str, key: str, place: int, links: Sequence[Link], rewards: Sequence[float]
+        self,
+        credit: str,
+        key: str,
+        place: int,
+        links: Sequence[Link],
+        rewards: Sequence[float],
+        used: Sequence[float],
     ) -> CreditGroup:
         branch: Any = self.plan.credits.get(credit, credit)
         if self.plan.control == "random_reward":
@@ -186,12 +219,14 @@ class ChainExperience(ActingExperience):
         start = links[0].before.digest if branch == "local" else None
         members = tuple(
             Member(
-                reward=reward,
+                reward=reward + self.bonus * bonus,
+                parts={"success": reward, "used": bonus},
+                weights={"success": 1.0, "used": self.bonus},
                 response_ids=tuple(each.id for each in link.responses),
                 start=start,
                 version=self.policy.version,
             )
-            for link, reward in zip(links, rewards, strict=True)
+            for link, reward, bonus in zip(links, rewards, used, strict=True)
         )
         group = GroupKey(
             branch=branch, role=Role.MANAGER, episode_id=key, session=place, start=start
@@ -246,6 +281,7 @@ class ChainTask(TrainingTask):
             length=self.sessions,
             local_probability=args.local_probability,
             reruns=args.reruns,
+            bonus=getattr(self.env, "bonus", 0.0),
         )
 
     def evaluate(self, policy: PolicyModel, split: str, count: int, *, skip: int = 0) -> Evaluation:

@@ -261,9 +261,12 @@ class ChainWorld(Environment):
 
     name = "chains"
 
-    def __init__(self, *, seed: int = 0, sessions: int = TASKS, episodes: int = 400) -> None:
+    def __init__(
+        self, *, seed: int = 0, sessions: int = TASKS, episodes: int = 400, bonus: float = 0.0
+    ) -> None:
+        """`bonus` rewards a lesson that was written and shown in a later solved task."""
         super().__init__()
-        self.seed, self.tasks, self.count = seed, sessions, episodes
+        self.seed, self.tasks, self.count, self.bonus = seed, sessions, episodes, bonus
 
     def episodes(self, split: Split = "all") -> Iterator[Episode]:
         """Yield the chains of a split: so many to train on, endless ones for tests."""

@@ -148,7 +148,7 @@ def random_policy(seed: int) -> PolicyModel:
     return PolicyModel(engine, tokenizer, width=256, sampling=sampling)
 
 
-async def signs(chains: int, *, seed: int = 0, forks: int = FORKS) -> dict[str, Any]:
+async def signs(chains: int, *, seed: int = 0) -> dict[str, Any]:
     """Return how often the sign of a credit is that of the lesson's true effect.
 
     The policy has random weights. The true effect of a lesson is what it leaves for the
@@ -161,13 +161,16 @@ async def signs(chains: int, *, seed: int = 0, forks: int = FORKS) -> dict[str, 
     experience = ChainExperience(
         policy=random_policy(seed), agent=agent_of(DESIGN), reruns=8, seed=seed
     )
-    experience.worth.forks = forks
+    worths = {
+        f"local, {forks} forks": Worth(agent=experience.worth.agent, forks=forks)
+        for forks in (FORKS, 4 * FORKS)
+    }
     exact = Worth(agent=experience.worth.agent, forks=EXACT, draws="truth")
-    hits: dict[str, list[list[bool]]] = {"local": [], "gain": [], "session": [], "global": []}
+    hits: dict[str, list[list[bool]]] = {name: [] for name in (*worths, *GLOBAL)}
     for number in range(chains):
         chain = chain_of(f"sign{number}")
-        exact.known.clear()
-        experience.worth.known.clear()
+        for worth in (exact, experience.worth, *worths.values()):
+            worth.known.clear()
         whole = await asyncio.gather(
             *(experience.chain(chain, f"sign/{number}/{m}", "0") for m in range(8))
         )
@@ -188,10 +191,12 @@ async def signs(chains: int, *, seed: int = 0, forks: int = FORKS) -> dict[str, 
                 effect = true[0] - fmean(true)
                 if abs(effect) < 0.02:
                     continue
-                local = [await experience.worth.of(chain, place + 1, each.after) for each in every]
-                credits = {name: values[member] - fmean(values) for name, values in given.items()}
-                for name, credit in (credits | {"local": local[0] - fmean(local)}).items():
+                for name, values in given.items():
+                    credit = values[member] - fmean(values)
                     hits[name][-1].append(credit * effect > 1e-12)
+                for name, worth in worths.items():
+                    local = [await worth.of(chain, place + 1, each.after) for each in every]
+                    hits[name][-1].append((local[0] - fmean(local)) * effect > 1e-12)
     right = {
         name: {
             "mean": round(fmean([hit for told in every for hit in told]), 3),
@@ -199,8 +204,8 @@ async def signs(chains: int, *, seed: int = 0, forks: int = FORKS) -> dict[str, 
         }
         for name, every in hits.items()
     }
-    lessons = sum(map(len, hits["local"]))
-    return {"chains": chains, "lessons": lessons, "forks": forks, "right": right}
+    lessons = sum(map(len, hits["global"]))
+    return {"chains": chains, "lessons": lessons, "right": right}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -211,11 +216,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--test", type=int, default=60)
     parser.add_argument("--credits", default=",".join(CREDITS))
     parser.add_argument("--signs", type=int, default=0, help="chains; nothing is trained then")
-    parser.add_argument("--forks", type=int, default=FORKS, help="of the credits in --signs")
     parser.add_argument("--into", type=Path)
     options = parser.parse_args(argv)
     if options.signs:
-        told: Any = asyncio.run(signs(options.signs, forks=options.forks))
+        told: Any = asyncio.run(signs(options.signs))
     else:
         told = compared(options)
     print(json.dumps(told, indent=1))

@@ -5,6 +5,7 @@ local credit has the sign of what a lesson does.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import tomllib
 from dataclasses import replace
@@ -19,8 +20,10 @@ from places import ROOT
 
 from environments.acting.play import OraclePlayer, play_task
 from memagent.core.snapshot import EMPTY
+from memagent.core.trials import uses_of
 from memagent.state.fold import EMPTY_STATE, apply, rebuilt
 from memagent.testing import FunctionModel
+from train.rollouts.grading import CreditPlan
 from train.run.probe import run_probe
 from train.run.runs import train_run
 from train.sampling.policy import PolicyModel
@@ -73,6 +76,7 @@ async def test_a_rerun_of_one_task_is_the_same_to_the_bit(chains: ModuleType) ->
             link.responses[0].tokens for link in again
         ]
         assert {link.before.digest for link in first} == {start.digest}
+        assert len({link.trial.steps for link in first}) == 1, "only the lesson is said anew"
 
 
 async def test_forks_leak_nothing_over_a_thousand_reruns(
@@ -161,10 +165,51 @@ def test_the_run_file_trains_on_chains_and_can_be_probed(
     assert told["local"]["tokens"] > 8 * 4, "reruns are counted"
 
 
+async def test_a_lesson_that_helped_later_earns_the_bonus(chains: ModuleType) -> None:
+    """Each reward tells its parts; the bonus goes to lessons that a solved task was shown."""
+    plan = CreditPlan(credit={"terminal": 1.0, "session": 1.0, "gain": 1.0}, local_weight=0.0)
+    experience = _experience(chains, chains.random_policy(0), plan=plan, bonus=0.25, members=4)
+    played = await experience.group("e", 0)
+    paid: list[float] = []
+    for group in played.groups:
+        place = group.key.session
+        for links, member in zip(played.chains, group.members, strict=True):
+            link, used = links[place], member.parts["used"]
+            fresh = {
+                use
+                for item in link.after.items.values()
+                if item.active and set(item.source_turn_ids) & set(link.trial.turn_ids)
+                for use in uses_of(iter([item]))
+            }
+            shown = [set(later.trial.shown) for later in links[place + 1 :] if later.success]
+            helped = any(fresh & each for each in shown)
+            assert used == float(helped and group.key.branch != "gain")
+            assert member.reward == member.parts["success"] + 0.25 * used
+            paid.append(used)
+    assert 0 < sum(paid) < len(paid)
+
+
+def test_an_estimator_that_weighs_parts_trains_on_chains(
+    chains: ModuleType, tmp_path: Path
+) -> None:
+    assert chains.ChainWorld(bonus=0.5).bonus == 0.5
+    values = tomllib.loads((ROOT / "examples/training/chains.toml").read_text("utf-8"))
+    values |= {"folder": str(tmp_path / "run")}
+    values["environment"]["options"] = {"bonus": 0.5}
+    values["trainer"] |= {"estimator": "gdpo"}
+    values["stage"][0] |= {"steps": 1, "sessions": 3}
+    values["validation"] |= {"every": 1, "episodes": 1, "test_episodes": 0}
+    train_run(checked_run(values), say=lambda _: None)
+    [line] = (tmp_path / "run/stage0/steps.jsonl").read_text("utf-8").splitlines()
+    groups = [each for each in json.loads(line)["groups"] if each["branch"] == "global"]
+    rewards = {round(reward, 4) for each in groups for reward in each["rewards"]}
+    assert rewards & {0.8333, 1.1667, 1.5}, "a third or more of the tasks, and the bonus"
+
+
 def test_local_credit_has_the_sign_of_the_effect_and_global_credit_seldom(
     chains: ModuleType,
 ) -> None:
     told = asyncio.run(chains.signs(1))
     assert told["lessons"] > 15
-    assert told["right"]["local"]["mean"] >= 0.95
+    assert told["right"]["local, 32 forks"]["mean"] >= 0.95
     assert told["right"]["global"]["mean"] <= 0.70

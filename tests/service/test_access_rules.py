@@ -29,7 +29,7 @@ from memagent.service.access import (
     may_for_user,
     named_call,
 )
-from memagent.service.data.keys import LOCAL, LOCAL_USER, SCOPES
+from memagent.service.data.keys import LOCAL, LOCAL_USER, SCOPES, StoredKey
 from memagent.service.hosting import Service
 
 OWN = "127.0.0.1:8377"
@@ -343,3 +343,20 @@ async def test_a_slow_read_of_the_keys_is_waited_for_and_a_hanging_one_refused(
     go_on.set()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
+
+
+def test_a_key_made_while_the_keys_are_read_counts_at_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring, made = service.keys, list[str]()
+    stored = ring.stored
+
+    def slow() -> list[StoredKey]:
+        rows = stored()
+        monkeypatch.setattr(ring, "stored", stored)
+        made.append(key_of(service, "ann", "chat"))
+        return rows
+
+    monkeypatch.setattr(ring, "stored", slow)
+    ring.read()
+    assert ring.caller(made[0]) is not None

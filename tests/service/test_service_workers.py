@@ -33,7 +33,7 @@ from memagent.journal.postgres_engine import connect
 from memagent.journal.rows import scope_digest, scope_key
 from memagent.memory.bank import system_clock
 from memagent.service.data.database import REVISION, VERSION_TABLE, ServiceDatabase, owner_digest
-from memagent.service.data.keys import KeyRing, StoredKey
+from memagent.service.data.keys import KeyRing
 from memagent.service.data.leases import LeaseTable
 from memagent.testing.models import FunctionModel
 
@@ -139,24 +139,6 @@ def test_a_repetition_at_another_worker_gets_the_first_answer(
             path, params=user, json={name: other[name] for name in body}, headers=key
         )
         assert (reused.status_code, reused.json()["code"]) == (422, "key_reused")
-
-
-def test_a_key_made_while_the_keys_are_read_counts_at_once(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with closing(ServiceDatabase(url)) as database:
-        ring, made = KeyRing(database), list[str]()
-        stored = ring.stored
-
-        def slow() -> list[StoredKey]:
-            rows = stored()
-            monkeypatch.setattr(ring, "stored", stored)
-            made.append(ring.create(name="k", scopes=["chat"], user_id="ann", at=system_clock())[1])
-            return rows
-
-        monkeypatch.setattr(ring, "stored", slow)
-        ring.read()
-        assert ring.caller(made[0]) is not None
 
 
 @pytest.mark.parametrize("method", ["made", "revoked"])

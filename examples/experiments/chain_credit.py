@@ -28,7 +28,6 @@ from chain_world import (
     NO_LEARNER,
     TASKS,
     Link,
-    ShortProcedure,
     Worth,
     agent_of,
     chain_of,
@@ -38,6 +37,7 @@ from chain_world import (
 )
 
 from environments.acting.play import CasePlayer
+from environments.acting.procedures import ProcedureTask
 from environments.acting.task import ActingTask
 from environments.records import Episode
 from memagent.core.exchange import ModelResponse, Role
@@ -160,7 +160,7 @@ class ChainExperience(ActingExperience):
     async def rewards(
         self,
         credit: str,
-        chain: Sequence[ShortProcedure],
+        chain: Sequence[ProcedureTask],
         place: int,
         chains: Sequence[Sequence[Link]],
     ) -> list[float]:
@@ -176,20 +176,20 @@ class ChainExperience(ActingExperience):
         return [one - other for one, other in zip(left, without, strict=True)]
 
     async def _worths(
-        self, chain: Sequence[ShortProcedure], place: int, memories: Sequence[MemorySnapshot]
+        self, chain: Sequence[ProcedureTask], place: int, memories: Sequence[MemorySnapshot]
     ) -> list[float]:
         """Return what memories are worth after a task; zeros where rewards are random."""
         if self.plan.control == "random_reward":
             return [0.0] * len(memories)
         return [await self.worth.of(chain, place + 1, memory) for memory in memories]
 
-    async def chain(self, chain: Sequence[ShortProcedure], key: str, draw: str) -> list[Link]:
+    async def chain(self, chain: Sequence[ProcedureTask], key: str, draw: str) -> list[Link]:
         """Play one chain with the draws of a key."""
         with self.policy.participant():
             return await played_chain(self.agent, chain, model=self.policy.bound(key), draw=draw)
 
     async def rerun(
-        self, chain: Sequence[ShortProcedure], place: int, memory: MemorySnapshot, key: str,
+        self, chain: Sequence[ProcedureTask], place: int, memory: MemorySnapshot, key: str,
         draw: str,
     ) -> list[Link]:  # fmt: skip
         """Play one task several times from one memory."""

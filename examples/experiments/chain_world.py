@@ -23,7 +23,6 @@ from typing import Any, Final
 
 from environments.acting.play import CasePlayer, play_task
 from environments.acting.procedures import MOVES, VERBS, ProcedureTask
-from environments.acting.task import Observation
 from environments.base import Environment, Split
 from environments.records import Episode
 from memagent.async_agent import AsyncAgent
@@ -50,26 +49,7 @@ FORKS: Final = 8
 # -- the world -------------------------------------------------------------------------
 
 
-@dataclass
-class ShortProcedure(ProcedureTask):
-    """A procedure of two moves out of three."""
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """All actions that are possible."""
-        return tuple(f"{move} {self.thing}" for move in MOVES[:CHOICES])
-
-    def step(self, action: str) -> Observation:
-        """Carry out an action; a wrong one ends the task."""
-        self.taken.append(action)
-        right = self.taken == list(self.solution()[: len(self.taken)])
-        if right and len(self.taken) < len(self.moves):
-            return Observation(text="It seems to work.")
-        text = "It is done." if right else "It is spoilt."
-        return Observation(text=text, reward=float(right), done=True, success=right)
-
-
-def chain_of(seed: str, tasks: int = TASKS) -> tuple[ShortProcedure, ...]:
+def chain_of(seed: str, tasks: int = TASKS) -> tuple[ProcedureTask, ...]:
     """Return a chain whose procedure changes once, near its middle; equal seeds, equal chains."""
     draws = random.Random(f"chain {seed}")
     verb, first = draws.choice(VERBS), tuple(draws.sample(MOVES[:CHOICES], 2))
@@ -78,7 +58,9 @@ def chain_of(seed: str, tasks: int = TASKS) -> tuple[ShortProcedure, ...]:
         second = tuple(draws.sample(MOVES[:CHOICES], 2))
     change = tasks // 2 + draws.choice((-1, 0, 1))
     return tuple(
-        ShortProcedure(verb, f"thing{seed}x{place}", first if place < change else second)
+        ProcedureTask(
+            verb, f"thing{seed}x{place}", first if place < change else second, MOVES[:CHOICES]
+        )
         for place in range(tasks)
     )
 
@@ -179,7 +161,7 @@ class Link:
 
 
 async def linked(
-    agent: AsyncAgent, chain: Sequence[ShortProcedure], place: int, memory: MemorySnapshot,
+    agent: AsyncAgent, chain: Sequence[ProcedureTask], place: int, memory: MemorySnapshot,
     *, model: Any = None, draw: str = "",
 ) -> Link:  # fmt: skip
     """Play one task from a memory, which stays as it is.
@@ -199,7 +181,7 @@ async def linked(
     )
 
 
-def player_of(task: ShortProcedure, draw: str) -> CasePlayer:
+def player_of(task: ProcedureTask, draw: str) -> CasePlayer:
     """Return the scripted player, with draws of its own for each task."""
     player = CasePlayer(length=2)
     player.rng = random.Random(f"player {task.text} {draw}")
@@ -207,7 +189,7 @@ def player_of(task: ShortProcedure, draw: str) -> CasePlayer:
 
 
 async def played_chain(
-    agent: AsyncAgent, chain: Sequence[ShortProcedure], *, model: Any = None, draw: str = ""
+    agent: AsyncAgent, chain: Sequence[ProcedureTask], *, model: Any = None, draw: str = ""
 ) -> list[Link]:
     """Play a chain; the memory that a task leaves is where the next begins."""
     links: list[Link] = []
@@ -235,9 +217,7 @@ class Worth:
     """Names the player's draws on forks; worths of other names share none."""
     known: dict[tuple[str, int, str], float] = field(default_factory=dict)
 
-    async def of(
-        self, chain: Sequence[ShortProcedure], place: int, memory: MemorySnapshot
-    ) -> float:
+    async def of(self, chain: Sequence[ProcedureTask], place: int, memory: MemorySnapshot) -> float:
         """Return the mean success in the tasks from `place` on; 0 when there are none."""
         key = (chain[0].thing, place, memory.digest)
         if key not in self.known:

@@ -234,9 +234,9 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
     Goes on where an earlier call with the same `--into` stopped. Raises `ValueError` when
     that file has other settings.
     """
-    kept = options.into is not None and options.into.is_file()
+    into: Path | None = options.into
     settings = {"steps": options.steps, "test": options.test}
-    told: dict[str, Any] = json.loads(options.into.read_text("utf-8")) if kept else {}
+    told: dict[str, Any] = json.loads(into.read_text("utf-8")) if into and into.is_file() else {}
     if told.setdefault("settings", settings) != settings:
         raise ValueError(f"{options.into} has other settings: {told['settings']}")
     arms: dict[str, list[Any]] = told.setdefault("arms", {})

@@ -8,6 +8,7 @@ the first wrong move or after the last right one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import permutations
 from random import Random
 from typing import Final
@@ -23,14 +24,17 @@ LENGTH: Final = 3
 class ProcedureTask(PlannedTask[int]):
     """One task: a verb, a new object, and the moves that solve it; a state is how many are done."""
 
-    def __init__(self, verb: str, thing: str, moves: tuple[str, ...]) -> None:
-        self.verb, self.thing, self.moves = verb, thing, moves
-        super().__init__(f"{verb} the {thing}", (f"{move} {thing}" for move in MOVES), 0)
+    def __init__(
+        self, verb: str, thing: str, moves: Sequence[str], choices: Sequence[str] = MOVES
+    ) -> None:
+        """Take the moves of the procedure, and those that can be chosen."""
+        self.verb, self.thing, self.moves = verb, thing, tuple(moves)
+        super().__init__(f"{verb} the {thing}", (f"{move} {thing}" for move in choices), 0)
 
     def moved(self, state: int, action: str) -> tuple[int, Observation]:
         """Return the state after a move; a wrong one or the last one ends the task."""
         right = action == f"{self.moves[state]} {self.thing}"
-        if right and state + 1 < LENGTH:
+        if right and state + 1 < len(self.moves):
             return state + 1, Observation(text="It seems to work.")
         return state, Observation(
             text="It is done." if right else "It is spoilt.",

@@ -31,13 +31,14 @@ import torch
 
 from environments.records import Episode
 from memagent.core.errors import ConfigError
+from memagent.core.exchange import ModelResponse
 from memagent.pages.charts import bar_chart
 from memagent.pages.document import figures, report_page
 from train.credit.advantages import leave_one_out, logo_advantages
 from train.credit.groups import CreditGroup
 from train.credit.rows import build_rows, rows_of
 from train.rollouts.collect import RolloutGroup
-from train.rollouts.experience import Experience, GroupBatch
+from train.rollouts.experience import GroupBatch
 from train.run.models import Say, first_model
 from train.run.plans import TruthOf, facts_right
 from train.run.runs import task_of, trainer_of
@@ -50,7 +51,7 @@ from train.sync import run_sync
 CREDITS = ("terminal", "session", "asof", "gain")
 MEASURES = ("end", "as of")
 MIXES: Mapping[str, Mapping[str, float]] = {
-    **{name: {name: 1.0} for name in CREDITS},
+    **{name: {name: 1.0} for name in (*CREDITS, "local")},
     "terminal + local": {"terminal": 1.0, "local": 1.0},
     "session + local": {"session": 1.0, "local": 1.0},
     "gain + local": {"gain": 1.0, "local": 1.0},
@@ -72,30 +73,48 @@ class Prober:
     truth: TruthOf | None
 
     def probed(self, episode: Episode, *, number: int) -> dict[str, Any]:
-        """Play one episode and return its gradients (D,) by name, tokens and shares."""
+        """Play one episode and return its gradients (D,) by name, tokens and shares.
+
+        Experience of another kind than conversations brings its own `probed`, which gives
+        what `_played` does.
+        """
         experience: Any = self.trainer.experience
         self.trainer.policy.version = number
-        group, groups, batch = run_sync(_played(experience, episode, number))
+        play = getattr(experience, "probed", self._played)
+        groups, said, whole, returns = run_sync(play(episode, number))
         credit = logo_advantages(
             groups,
             estimator=experience.plan.estimator,
             tolerance=experience.plan.flat_tolerance,
         )
-        advantages: dict[str, Mapping[str, float]] = {**credit.by_branch}
-        advantages |= self._returns(group, groups)
-        said = {key: call.response for key, call in batch.calls.items()}
+        advantages: dict[str, Mapping[str, float]] = {**credit.by_branch, **returns}
         traces = {key: reply.tokens for key, reply in said.items() if reply.tokens is not None}
         spent = {key: len(trace.completion_ids) for key, trace in traces.items()}
-        whole = sum(spent[call.response.id] for run in group.rollouts for call in run.calls)
         return {
             "gradients": self._gradients(traces, advantages),
-            "whole": whole,
+            "whole": sum(spent[key] for key in whole),
             "every": sum(spent.values()),
             "shares": {
                 name: _shares(groups, name, experience.plan.flat_tolerance)
                 for name in credit.by_branch
             },
         }
+
+    async def _played(
+        self, episode: Episode, number: int
+    ) -> tuple[Sequence[CreditGroup], dict[str, ModelResponse], list[str], Any]:
+        """Collect and score one episode of conversations.
+
+        Return its groups, its replies by id, the ids of those outside of reruns, and the
+        measure's advantages.
+        """
+        experience: Any = self.trainer.experience
+        rollouts = await experience.collector.collect([episode], step=number)
+        comparisons = await experience.score(rollouts)
+        batch = GroupBatch.of(rollouts, comparisons, experience.plan.roles)
+        said = {key: call.response for key, call in batch.calls.items()}
+        whole = [call.response.id for run in rollouts[0].rollouts for call in run.calls]
+        return batch.all, said, whole, self._returns(rollouts[0], batch.all)
 
     def _returns(
         self, group: RolloutGroup, groups: Sequence[CreditGroup]
@@ -175,16 +194,6 @@ class Prober:
                 parts = torch.autograd.grad(value, weights, retain_graph=True, allow_unused=True)
                 sums[place] += _flat(parts, weights)
         return {name: value.numpy() for name, value in zip(names, sums, strict=True)}
-
-
-async def _played(
-    experience: Experience, episode: Episode, number: int
-) -> tuple[RolloutGroup, list[CreditGroup], GroupBatch]:
-    """Collect and score one episode."""
-    groups = await experience.collector.collect([episode], step=number)
-    comparisons = await experience.score(groups)
-    batch = GroupBatch.of(groups, comparisons, experience.plan.roles)
-    return groups[0], list(batch.all), batch
 
 
 def _shares(groups: Sequence[CreditGroup], branch: str, tolerance: float) -> tuple[int, int, int]:

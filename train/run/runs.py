@@ -28,15 +28,12 @@ from typing import Any
 import torch
 from accelerate import PartialState
 
-from environments.play.rollout import MemoryAgent
 from memagent.core.errors import ConfigError
 from memagent.plugins import load
 from train.ranks import on_main
-from train.rollouts.collect import Collector
-from train.rollouts.experience import Experience, StepSource
 from train.run.config import LoGoGRPOConfig, check_share
 from train.run.models import Say, bf16_works, first_model
-from train.run.plans import Evaluation, credit_plan, rollout_plan
+from train.run.plans import Evaluation
 from train.run.task import ActingTrainingTask, TrainingTask
 from train.run.trainer import LoGoGRPOTrainer
 from train.run.validation import (
@@ -49,7 +46,6 @@ from train.run.validation import (
     versions,
 )
 from train.sampling.checkpoints import last_checkpoint, load_for_training, load_policy
-from train.sampling.policy import PolicyModel
 from train.settings.parts import is_acted_in
 from train.settings.run import RunSettings, Stage, claim
 
@@ -106,10 +102,15 @@ def stage_folder(settings: RunSettings, number: int) -> Path:
 
 
 def task_of(settings: RunSettings, *, sessions: int) -> TrainingTask | ActingTrainingTask:
-    """Open the task of a run: conversations of some sessions, or tasks that are acted in."""
+    """Open the task of a run: conversations of some sessions, or tasks that are acted in.
+
+    An environment may bring its own with `training_task`, which makes it of the usual one.
+    """
     if is_acted_in(settings.environment.kind):
         return ActingTrainingTask.of(settings)
-    return TrainingTask.of(settings, sessions=sessions)
+    task = TrainingTask.of(settings, sessions=sessions)
+    own = getattr(task.env, "training_task", None)
+    return task if own is None else own(task)
 
 
 def trainer_of(
@@ -128,17 +129,11 @@ def trainer_of(
     episodes = task.episodes("train", settings.environment.episodes)
     args = stage_config(settings, settings.stage[number], stage_folder(settings, number))
     model, tokenizer, adapters = load_for_training(source, init, lora=settings.model.lora)
-
-    def experience(policy: PolicyModel) -> StepSource:
-        if isinstance(task, ActingTrainingTask):
-            return task.experience(args, policy, episodes)
-        return experience_of(args, task, policy, task.answering(episodes, split="train"))
-
     return trainer_class(args)(
         model,
         args=args,
         episodes=episodes,
-        experience=experience,
+        experience=lambda policy: task.experience(args, policy, episodes),
         processing_class=tokenizer,
         adapters=adapters,
     )
@@ -154,25 +149,6 @@ def trainer_class(args: LoGoGRPOConfig) -> type[LoGoGRPOTrainer]:
     if not isinstance(found, type) or not issubclass(found, LoGoGRPOTrainer):
         raise ConfigError(f"trainer.trainer_class: {args.trainer_class} is no LoGoGRPOTrainer")
     return found
-
-
-def experience_of(
-    args: LoGoGRPOConfig, task: TrainingTask, policy: PolicyModel, answering: MemoryAgent | None
-) -> Experience:
-    """Return the experience that a configuration describes."""
-    return Experience(
-        collector=Collector(
-            agent=task.agent,
-            policy=policy,
-            plan=rollout_plan(args),
-            episode_model=task.episode_model(split="train"),
-            asked_after=task.asked_after(split="train"),
-            hints=task.hints(split="train"),
-        ),
-        plan=credit_plan(args, task.truth_of),
-        answering=answering,
-        scoring=task.env.scoring,
-    )
 
 
 def stage_config(settings: RunSettings, stage: Stage, home: Path) -> LoGoGRPOConfig:

@@ -38,7 +38,8 @@ from memagent.protocols import ChatModel
 from train.ranks import joined, shared
 from train.rollouts.acting import ActingExperience, PolicyPlayer, WatchedPlayer
 from train.rollouts.anchors import AskedAfter, QuestionedEpisode, as_played
-from train.rollouts.collect import EpisodeModel, policy_only
+from train.rollouts.collect import Collector, EpisodeModel, policy_only
+from train.rollouts.experience import Experience, StepSource
 from train.rollouts.slots import Hints, no_hints
 from train.run.config import LoGoGRPOConfig
 from train.run.plans import (
@@ -49,6 +50,7 @@ from train.run.plans import (
     credit_plan,
     evaluate_policy,
     greedy,
+    rollout_plan,
 )
 from train.sampling.policy import PolicyModel
 from train.settings.parts import ActingWorld, WarmUpPart
@@ -186,6 +188,24 @@ _FIRST_DEMONSTRATION = 10_000
 @dataclass(kw_only=True)
 class TrainingTask(TrainingWorld):
     """A world with who helps, who answers and how a policy is tested."""
+
+    def experience(
+        self, args: LoGoGRPOConfig, policy: PolicyModel, episodes: Sequence[Episode]
+    ) -> StepSource:
+        """Return the source of steps that a configuration describes."""
+        return Experience(
+            collector=Collector(
+                agent=self.agent,
+                policy=policy,
+                plan=rollout_plan(args),
+                episode_model=self.episode_model(split="train"),
+                asked_after=self.asked_after(split="train"),
+                hints=self.hints(split="train"),
+            ),
+            plan=credit_plan(args, self.truth_of),
+            answering=self.answering(episodes, split="train"),
+            scoring=self.env.scoring,
+        )
 
     def answering(self, episodes: Sequence[Episode], *, split: str) -> MemoryAgent | None:
         """Return the agent that answers when memories are scored; None for the policy."""

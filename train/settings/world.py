@@ -252,6 +252,8 @@ async def _heard(settings: RunSettings, sessions: int) -> tuple[int, float, int]
     if is_acted_in(settings.environment.kind):
         return 1, await _acted(ActingWorld.of(settings)), 0
     world = TrainingWorld.of(settings, sessions=sessions)
+    if counted := getattr(world.env, "calls", None):
+        return sessions, counted(sessions), 0
     decides = settings.model.size == "decisions"
     known = settings.environment.episodes if settings.environment.kind == "locomo" else 1
     episodes = world.episodes("train", known)

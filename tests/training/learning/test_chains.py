@@ -5,7 +5,12 @@ local credit has the sign of what a lesson does.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+import tomllib
+from dataclasses import replace
+from functools import reduce
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,9 +18,17 @@ from typing import Any
 import pytest
 from places import ROOT
 
-from environments.acting.play import OraclePlayer
+from environments.acting.play import OraclePlayer, play_task
 from memagent.core.snapshot import EMPTY
+from memagent.core.trials import uses_of
+from memagent.state.fold import EMPTY_STATE, apply, rebuilt
+from memagent.testing import FunctionModel
+from train.rollouts.grading import CreditPlan
+from train.run.probe import run_probe
+from train.run.runs import train_run
 from train.sampling.policy import PolicyModel
+from train.settings.run import checked_run
+from train.settings.world import preview
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +42,14 @@ def chains() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def world(chains: ModuleType) -> ModuleType:
+    """The world of chains, which the experiment has brought."""
+    return sys.modules[chains.ChainWorld.__module__]
+
+
 def _experience(chains: ModuleType, policy: PolicyModel, **options: Any) -> Any:
-    return chains.ChainExperience(
-        policy=policy,
-        agent=chains.agent_of(chains.DESIGN),
-        tasks={},
-        player=chains.CasePlayer,
-        weights={},
-        **options,
-    )
+    return chains.ChainExperience(policy=policy, agent=chains.agent_of(chains.DESIGN), **options)
 
 
 def test_the_procedure_of_a_chain_changes_once(chains: ModuleType) -> None:
@@ -48,7 +60,8 @@ def test_the_procedure_of_a_chain_changes_once(chains: ModuleType) -> None:
         changes = [place for place in range(1, 8) if moves[place] != moves[place - 1]]
         assert len(changes) == 1 and changes[0] in (3, 4, 5)
         assert len({task.thing for task in chain}) == 8
-    assert chains.chain_of("c0") == chains.chain_of("c0") != chains.chain_of("c1")
+    told = [[vars(task) for task in chains.chain_of(name)] for name in ("c0", "c0", "c1")]
+    assert told[0] == told[1] != told[2]
 
 
 async def test_a_rerun_of_one_task_is_the_same_to_the_bit(chains: ModuleType) -> None:
@@ -64,45 +77,59 @@ async def test_a_rerun_of_one_task_is_the_same_to_the_bit(chains: ModuleType) ->
             link.responses[0].tokens for link in again
         ]
         assert {link.before.digest for link in first} == {start.digest}
+        assert len({link.trial.steps for link in first}) == 1, "only the lesson is said anew"
 
 
-async def test_forks_leak_nothing_into_the_memory_they_start_from(chains: ModuleType) -> None:
-    """A thousand reruns; each begins from the memory of the chain and leaves it as it was."""
+async def test_forks_leak_nothing_over_a_thousand_reruns(
+    chains: ModuleType, world: ModuleType
+) -> None:
+    """Each leaves what it leaves alone, in a store of its own from the memory's content."""
     policy = chains.random_policy(0)
     experience, chain = _experience(chains, policy, reruns=125), chains.chain_of("b")
     played = await experience.chain(chain, "b", "0")
-    digests = [link.before.digest for link in played]
-    left: set[str] = set()
+    left: list[str] = []
+    alone: list[str] = []
     for place, link in enumerate(played):
-        held = [item.text for item in link.before.items.values()]
-        left |= {
-            each.after.digest
-            for each in await experience.rerun(chain, place, link.before, f"b/{place}", "0")
-        }
-        assert [item.text for item in link.before.items.values()] == held
-    assert [link.before.digest for link in played] == digests
-    assert len(left) > len(played), "the reruns wrote different lessons"
-    again = await experience.chain(chain, "b", "0")
-    assert [link.after.digest for link in again] == [link.after.digest for link in played]
+        content = rebuilt(link.before).digest()
+        other = chains.agent_of(chains.DESIGN)
+        copied = replace(link.before, live=None)
+        for each in await experience.rerun(chain, place, link.before, f"b/{place}", "0"):
+            left.append(each.after.digest)
+            said = FunctionModel(lambda _, text=each.responses[0].text: text)
+            again = await world.linked(other, chain, place, copied, model=said, draw="0")
+            alone.append(again.after.digest)
+        assert rebuilt(link.before).digest() == content == link.before.digest
+    assert len(left) == 1_000
+    assert [one for one, other in zip(left, alone, strict=True) if one != other] == []
+    assert len(set(left)) > len(played), "the reruns wrote different lessons"
 
 
-async def test_the_journal_of_a_chain_replays_to_the_same_digest(
-    chains: ModuleType, tmp_path: Path
+async def test_the_journal_of_chains_replays_to_the_same_digest_after_every_task(
+    chains: ModuleType, world: ModuleType, tmp_path: Path
 ) -> None:
-    """The agent of a store on disk plays the chain as an app would, and is opened again."""
-    policy, chain = chains.random_policy(0), chains.chain_of("c")
-    agent = chains.agent_of(chains.DESIGN, path=str(tmp_path / "chain.db"))
-    own = agent.with_model(policy.bound("c"))
-    for task in chain:
-        await chains.play_task(task, chains.player_of(task, "0"), agent=own)
-    digest, trials = own.snapshot().digest, len(own.snapshot().trials)
+    """The agent of a store on disk plays chains as an app would, and is opened again."""
+    policy = chains.random_policy(0)
+    own = chains.agent_of(chains.DESIGN, path=str(tmp_path / "chain.db"))
+    own, digests = own.with_model(policy.bound("c")), list[str]()
+    for task in (task for number in range(10) for task in chains.chain_of(f"c{number}")):
+        await play_task(task, world.player_of(task, "0"), agent=own)
+        digests.append(own.snapshot().digest)
+    assert len(set(digests)) == len(digests) == 10 * chains.TASKS
     again = chains.agent_of(chains.DESIGN, path=str(tmp_path / "chain.db"))
-    await again.recall("anything")
-    assert trials == len(chain)
-    before = {key: trial for key, trial in again.snapshot().trials.items() if trial.outcome}
-    assert before == dict(own.snapshot().trials)
+    await again.bank.sync()
+    assert again.snapshot().digest == digests[-1]
     assert again.snapshot().items == own.snapshot().items
-    assert digest != EMPTY.digest
+    assert len(again.snapshot().trials) == len(digests)
+    rows = [row async for row in again.bank.rows()]
+    passed = [state.digest() for state in accumulate(rows, apply, initial=EMPTY_STATE)]
+    assert [digest for digest in dict.fromkeys(passed) if digest in digests] == digests
+    writes = [
+        place for place, row in enumerate(rows) if getattr(row.entry, "changes", ())
+    ]  # a lesson that writes nothing leaves the digest, which knows no raw text, as it was
+    assert len(writes) > chains.TASKS
+    for place in writes[:: chains.TASKS]:
+        without = [*rows[:place], *rows[place + 1 :]]
+        assert reduce(apply, without, EMPTY_STATE).digest() != digests[-1]
 
 
 async def test_the_worth_of_a_memory_is_what_the_later_tasks_earn_with_it(
@@ -112,11 +139,76 @@ async def test_the_worth_of_a_memory_is_what_the_later_tasks_earn_with_it(
     worth = chains.Worth(agent=chains.agent_of(chains.NO_LEARNER), forks=200)
     agent = chains.agent_of(chains.EXP_RAG)
     task = chain[-2]
-    await chains.play_task(task, OraclePlayer(), agent=agent)
+    await play_task(task, OraclePlayer(), agent=agent)
     knowing = agent.snapshot()
     assert await worth.of(chain, 8, knowing) == 0.0
     assert await worth.of(chain, 7, knowing) == 1.0, "the case of the same procedure is repeated"
     assert await worth.of(chain, 7, EMPTY) == pytest.approx(1 / 6, abs=0.08)
+
+
+def test_the_run_file_trains_on_chains_and_can_be_probed(
+    chains: ModuleType, tmp_path: Path
+) -> None:
+    """Two updates from the file as it is, with fewer chains to test on."""
+    values = tomllib.loads((ROOT / "examples/training/chains.toml").read_text("utf-8"))
+    values["folder"] = str(tmp_path / "run")
+    values["stage"][0] |= {"steps": 2, "sessions": 4}
+    values["validation"] |= {"every": 2, "episodes": 2, "test_episodes": 3}
+    settings = checked_run(values)
+    assert preview(settings)["stages"][0]["rows"] == 2 * (8 * 4 + 0.5 * 4 * 4)
+    summary = train_run(settings, say=lambda _: None)
+    assert summary["test"].keys() == {"init@4", "stage0/best@4"}
+    assert summary["test"]["init@4"].keys() == {"success", "last_third"}
+    found = run_probe(settings, episodes=3, sessions=4, policy=None, say=lambda _: None)
+    told = {row["credit"]: row for row in found["credits"]}
+    assert {"terminal", "session", "asof", "gain", "local", "terminal + local"} <= told.keys()
+    assert told["gain"]["tokens"] == told["terminal"]["tokens"] == 8 * 4, "forks say nothing"
+    assert told["local"]["tokens"] > 8 * 4, "reruns are counted"
+
+
+async def test_a_lesson_that_helped_later_earns_the_bonus(chains: ModuleType) -> None:
+    """Each reward tells its parts; the bonus goes to lessons that a solved task was shown."""
+    plan = CreditPlan(credit={"terminal": 1.0, "session": 1.0, "gain": 1.0}, local_weight=0.0)
+    experience = _experience(chains, chains.random_policy(0), plan=plan, bonus=0.25, members=4)
+    played = await experience.group("e", 0)
+    paid: list[float] = []
+    for group in played.groups:
+        place = group.key.session
+        for links, member in zip(played.chains, group.members, strict=True):
+            link, used = links[place], member.parts["used"]
+            fresh = {
+                (use.id, use.version)
+                for item in link.after.items.values()
+                if item.active and set(item.source_turn_ids) & set(link.trial.turn_ids)
+                for use in uses_of(iter([item]))
+            }
+            shown = [
+                {(use.id, use.version) for use in later.trial.shown}
+                for later in links[place + 1 :]
+                if later.success
+            ]
+            helped = any(fresh & each for each in shown)
+            assert used == float(helped and group.key.branch != "gain")
+            assert member.reward == member.parts["success"] + 0.25 * used
+            paid.append(used)
+    assert 0 < sum(paid) < len(paid)
+
+
+def test_an_estimator_that_weighs_parts_trains_on_chains(
+    chains: ModuleType, tmp_path: Path
+) -> None:
+    assert chains.ChainWorld(bonus=0.5).bonus == 0.5
+    values = tomllib.loads((ROOT / "examples/training/chains.toml").read_text("utf-8"))
+    values |= {"folder": str(tmp_path / "run")}
+    values["environment"]["options"] = {"bonus": 0.5}
+    values["trainer"] |= {"estimator": "gdpo"}
+    values["stage"][0] |= {"steps": 1, "sessions": 3}
+    values["validation"] |= {"every": 1, "episodes": 1, "test_episodes": 0}
+    train_run(checked_run(values), say=lambda _: None)
+    [line] = (tmp_path / "run/stage0/steps.jsonl").read_text("utf-8").splitlines()
+    groups = [each for each in json.loads(line)["groups"] if each["branch"] == "global"]
+    rewards = {round(reward, 4) for each in groups for reward in each["rewards"]}
+    assert rewards & {0.8333, 1.1667, 1.5}, "a third or more of the tasks, and the bonus"
 
 
 def test_local_credit_has_the_sign_of_the_effect_and_global_credit_seldom(
@@ -124,5 +216,5 @@ def test_local_credit_has_the_sign_of_the_effect_and_global_credit_seldom(
 ) -> None:
     told = asyncio.run(chains.signs(1))
     assert told["lessons"] > 15
-    assert told["local"] >= 0.95
-    assert told["global"] <= 0.70
+    assert told["right"]["local, 32 forks"]["mean"] >= 0.95
+    assert told["right"]["global"]["mean"] <= 0.70

@@ -14,7 +14,7 @@ from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role, Sampling
 from train.run.models import new_model
 from train.run.plans import evaluate_policy
-from train.run.runs import experience_of, stage_config
+from train.run.runs import stage_config
 from train.run.task import TrainingTask, demonstrate
 from train.sampling.generation import TransformersEngine
 from train.sampling.policy import PolicyModel
@@ -54,8 +54,7 @@ def test_who_listens_is_who_notes_facts(tmp_path: Path, listening: str, heard: s
     task, policy = TrainingTask.of(settings, sessions=2), _policy(settings)
     episodes = task.episodes("train", 2)
     args = stage_config(settings, settings.stage[0], tmp_path)
-    answering = task.answering(episodes, split="train")
-    step = asyncio.run(experience_of(args, task, policy, answering).gather(episodes, step=0))
+    step: Any = asyncio.run(task.experience(args, policy, episodes).gather(episodes, step=0))
     calls = [call for group in step.rollouts for one in group.rollouts for call in one.calls]
     calls += [
         call

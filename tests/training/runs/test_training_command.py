@@ -202,7 +202,10 @@ def test_a_warm_start_alone_is_taken_up_by_its_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_examples_hold_settings_that_exist(file: Path, tmp_path: Path) -> None:
+def test_examples_hold_settings_that_exist(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples" / "experiments")
     values = tomllib.loads(file.read_text(encoding="utf-8"))
     if values["environment"].get("kind") == "locomo":
         (tmp_path / "locomo.json").write_text("[]", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Write the findings and the table of `docs/how-good.md`, and draw its charts.
+"""Write the findings and draw the charts of `docs/how-good.md`.
 
     python scripts/good_page.py
 
@@ -35,18 +35,6 @@ CONTRASTS = {
     "session - terminal": "credit by session over one credit",
     "session_logo - session": "LoGo's reruns over none",
 }
-LESSONS = ("chains", "chains_signs", "chains_probe")
-"""Files of results about lessons from tasks."""
-ARMS_OF_LESSONS = {
-    "no memory": "no memory",
-    "exp_rag": "every trial kept (ExpRAG)",
-    "mem_rl": "cases by their value (MemRL)",
-    "untrained": "policy, untrained",
-    "random_reward": "policy, random rewards",
-    "terminal": "trained by the whole chain",
-    "gain": "trained by gain",
-    "local": "trained by the whole chain and reruns",
-}
 FINDINGS = """\
 - **Search finds what was said.** On LoCoMo, without a model, {verbatim:.0%} of the evidence
   is among the ten best turns; plain BM25 finds {bm25:.0%}, vectors over chunks {rag:.0%}
@@ -67,17 +55,6 @@ FINDINGS = """\
   rewards beat random ones by {random}; reruns of single sessions add {logo} to credit by
   session, in runs that were too short to decide it
   ([experiment](research/results.md#which-credit-teaches-more)).
-- **What to write down after a task can be learned, in a world made for it.** Chains of
-  eight tasks change their hidden procedure once. In the last third a policy of 965
-  weights, trained by reruns of single tasks from one memory, solves {local}, untrained
-  {untrained}, with random rewards {random_reward}. Every trial kept (ExpRAG) ends at
-  {exp_rag}, below no memory ({no_memory}): a player that repeats what once worked never
-  finds the new procedure, so the margin over it ({over}) says less than that over the
-  start ({better}). Reruns tell the sign of a lesson's effect in {right:.0%}, success of
-  the whole chain in {whole:.0%}, if later tasks are tried 32 times on forks; with 8 times
-  it is {few:.0%}. By signal to noise a token `gain` has {gain:.1f} times, reruns
-  {rerun:.1f} times that of the whole chain, and in training this showed in nothing yet
-  ([chains](research/results.md#chains-of-tasks)).
 - **A walk in the event graph brings no gain** in recall on LoCoMo: `compass_rules` finds
   {compass:.0%}, as `verbatim` does.
 - **No large model was measured**: there is no LoCoMo or LongMemEval score with one, and no
@@ -117,58 +94,6 @@ def told(bar: Bar) -> str:
     return f"{bar.value:+.3f} [{bar.low:+.3f}, {bar.high:+.3f}]"
 
 
-def lesson_figures() -> dict[str, Any]:
-    """Return the figures of the finding about lessons from tasks."""
-    files = {name: RESEARCH / f"results/{name}.json" for name in LESSONS}
-    chains, signs, probe = (json.loads(file.read_text("utf-8")) for file in files.values())
-    arms = chains["summary"]["arms"]
-    late = chains["summary"]["last third"]
-    right = {name: each["mean"] for name, each in signs["right"].items()}
-    snr = {row["credit"]: row["snr"][0] for row in probe["credits"]}
-    return {
-        **{
-            name.replace(" ", "_"): f"{arms[name]['last third']['mean']:.2f}".lstrip("0")
-            for name in ("local", "untrained", "random_reward", "exp_rag", "no memory")
-        },
-        "over": told(
-            Bar("", late["local - exp_rag"]["mean"], *late["local - exp_rag"]["interval"])
-        ),
-        "better": told(
-            Bar("", late["local - untrained"]["mean"], *late["local - untrained"]["interval"])
-        ),
-        "right": right["local, 32 forks"],
-        "few": right["local, 8 forks"],
-        "whole": right["global"],
-        "gain": snr["gain"] / snr["terminal"],
-        "rerun": snr["local"] / snr["terminal"],
-    }
-
-
-def lessons() -> str:
-    """Return the table of what learning from tasks gave, by arm."""
-    chains = json.loads((RESEARCH / "results/chains.json").read_text("utf-8"))
-    summary = chains["summary"]
-    rows = [
-        "| arm | success | last third | last third, less ExpRAG's |",
-        "| --- | --- | --- | --- |",
-    ]
-    for name, label in ARMS_OF_LESSONS.items():
-        if name not in summary["arms"]:
-            continue
-        arm, apart = summary["arms"][name], summary["last third"].get(f"{name} - exp_rag")
-        figures = [
-            f"{each['mean']:.3f} [{each['interval'][0]:.3f}, {each['interval'][1]:.3f}]"
-            for each in (arm["success"], arm["last third"])
-        ]
-        figures.append(told(Bar("", apart["mean"], *apart["interval"])) if apart else "")
-        rows.append(f"| {label} | {' | '.join(figures)} |")
-    seeds, tests = summary["seeds"], chains["settings"]["test"]
-    rows.append(
-        f"\nMeans over {seeds} seeds of {tests} unseen chains each, 95 % intervals over seeds."
-    )
-    return "\n".join(rows) + "\n"
-
-
 def share(cell: str) -> Bar:
     """Return a cell such as `38 of 1,279 (.030)` as a bar without a name."""
     part, whole = (int(number.replace(",", "")) for number in re.findall(r"[\d,]+", cell)[:2])
@@ -189,7 +114,6 @@ def findings() -> str:
         outdated=cells(reader, "a statement that ended, and `supported`"),
         random=told(contrast("session - random_reward")),
         logo=told(contrast("session_logo - session")),
-        **lesson_figures(),
     )
     return "".join(
         fill(" ".join(finding.split()), 88, subsequent_indent="  ", break_long_words=False) + "\n"
@@ -260,7 +184,6 @@ def draw(title: str, bars: Sequence[Bar]) -> str:
 def main() -> int:
     """Write the page's findings and its charts."""
     write_part(PAGE, "findings", findings())
-    write_part(PAGE, "lessons", lessons())
     for name, chart in charts().items():
         (ROOT / "docs/images" / name).write_text(chart, encoding="utf-8")
     return 0

@@ -66,7 +66,7 @@ def http(served: Served) -> Iterator[httpx.Client]:
 
 def test_the_runs_of_a_folder_are_read_without_their_library(folder: Path) -> None:
     found = {run.name: run for run in runs_in(folder)}
-    assert set(found) == {"done", "going", "begun"}
+    assert {"done", "going", "begun"} <= set(found)  # other tests add runs of their own
     assert found["done"].finished and not found["going"].finished
     assert (found["done"].updates, found["begun"].updates) == (STEPS * len(STAGES), 0)
     run = named_run(folder, "done")

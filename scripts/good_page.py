@@ -41,6 +41,7 @@ ARMS_OF_LESSONS = {
     "no memory": "no memory",
     "exp_rag": "every trial kept (ExpRAG)",
     "mem_rl": "cases by their value (MemRL)",
+    "newest": "the newest trial alone, a rule",
     "untrained": "policy, untrained",
     "random_reward": "policy, random rewards",
     "terminal": "trained by the whole chain",

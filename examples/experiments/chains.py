@@ -237,9 +237,10 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
     Goes on where an earlier call with the same `--into` stopped. Raises `ValueError` when
     that file has other settings.
     """
-    kept = options.into is not None and options.into.is_file()
+    told: dict[str, Any] = {}
+    if options.into is not None and options.into.is_file():
+        told = json.loads(options.into.read_text("utf-8"))
     settings = {"steps": options.steps, "test": options.test}
-    told: dict[str, Any] = json.loads(options.into.read_text("utf-8")) if kept else {}
     if told.setdefault("settings", settings) != settings:
         raise ValueError(f"{options.into} has other settings: {told['settings']}")
     arms: dict[str, list[Any]] = told.setdefault("arms", {})

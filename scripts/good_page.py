@@ -75,11 +75,11 @@ FINDINGS = """\
   newest trial kept alone gives {newest}. Every trial kept (ExpRAG) ends at {exp_rag},
   below no memory ({no_memory}): a player that repeats what once worked never finds the
   new procedure, so the margin over it ({over}) says less than that over the start
-  ({better}) or over the rule ({rule}). Reruns tell the sign of a lesson's effect in
-  {right:.0%}, success of the whole chain in {whole:.0%}, if later tasks are tried 32
-  times on forks; with 8 times it is {few:.0%}. By signal to noise a token `gain` has
-  {gain:.1f} times, reruns {rerun:.1f} times that of the whole chain
-  ([chains](research/results.md#chains-of-tasks)).
+  ({better}) or over the rule ({rule}). Reruns tell the sign of a lesson's effect for
+  {signs_right:.0%} of the lessons where later tasks are tried 32 times on forks, and for
+  {few_forks:.0%} where 8 times; success of the whole chain for {whole:.0%}. By signal to
+  noise a token `gain` has {gain_snr:.1f} times, reruns {rerun_snr:.1f} times that of the
+  whole chain ([chains](research/results.md#chains-of-tasks)).
 - **A walk in the event graph brings no gain** in recall on LoCoMo: `compass_rules` finds
   {compass:.0%}, as `verbatim` does.
 - **No large model was measured**: there is no LoCoMo or LongMemEval score with one, and no
@@ -136,11 +136,11 @@ def lesson_figures() -> dict[str, Any]:
             word: told(Bar("", late[f"local - {arm}"]["mean"], *late[f"local - {arm}"]["interval"]))
             for word, arm in (("over", "exp_rag"), ("better", "untrained"), ("rule", "newest"))
         },
-        "right": right["local, 32 forks"],
-        "few": right["local, 8 forks"],
+        "signs_right": right["local, 32 forks"],
+        "few_forks": right["local, 8 forks"],
         "whole": right["global"],
-        "gain": snr["gain"] / snr["terminal"],
-        "rerun": snr["local"] / snr["terminal"],
+        "gain_snr": snr["gain"] / snr["terminal"],
+        "rerun_snr": snr["local"] / snr["terminal"],
     }
 
 

@@ -254,7 +254,8 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
             print(name, seed, lines[-1], file=sys.stderr, flush=True)
             if options.into is not None:
                 options.into.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    whole = {name: lines for name, lines in arms.items() if len(lines) >= options.seeds}
+    counted = {name: lines[: options.seeds] for name, lines in arms.items()}
+    whole = {name: lines for name, lines in counted.items() if len(lines) == options.seeds}
     return told | {"summary": summary_of(whole)}
 
 

@@ -37,6 +37,13 @@ def play_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the episodes or tasks; 0 by default.")] = 0,
     count: Annotated[int, typer.Option(min=1, help="Episodes or tasks played.")] = 10,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Model of the designs in a set of tasks, such as hf:RUN/best; none by default.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Play an environment or a set of acting tasks by name with some designs."""
@@ -49,7 +56,7 @@ def play_command(
     if isinstance(loaded, TaskSet):
         arms = ["oracle", "no memory", *arms]
         for arm in arms:
-            rows[arm] = asyncio.run(acted(loaded, arm, seed=seed, count=count))
+            rows[arm] = asyncio.run(acted(loaded, arm, seed=seed, count=count, model=model))
     else:
         env = opened(cast("Callable[..., object]", loaded), seed=seed, episodes=count)
         for arm in arms:
@@ -75,14 +82,18 @@ def opened(make: Callable[..., object], **known: Any) -> Environment:
     return env
 
 
-async def acted(tasks: TaskSet, arm: str, *, seed: int, count: int) -> Figures:
+async def acted(
+    tasks: TaskSet, arm: str, *, seed: int, count: int, model: str | None = None
+) -> Figures:
     """Return the figures of one arm over one stream of tasks."""
     stream = tasks.stream(seed, count)
     player = OraclePlayer() if arm == "oracle" else tasks.player(seed)
     if arm in ("oracle", "no memory"):
         trials = [await play_task(task, player) for task in stream]
     else:
-        async with open_agent(path=":memory:", embedder="hashing", design=arm) as agent:
+        async with open_agent(
+            path=":memory:", embedder="hashing", design=arm, model=model
+        ) as agent:
             trials = [await play_task(task, player, agent=agent) for task in stream]
     outcomes = [trial.outcome for trial in trials if trial.outcome is not None]
     return {

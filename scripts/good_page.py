@@ -35,6 +35,19 @@ CONTRASTS = {
     "session - terminal": "credit by session over one credit",
     "session_logo - session": "LoGo's reruns over none",
 }
+LESSONS = ("chains", "chains_signs", "chains_probe")
+"""Files of results about lessons from tasks."""
+ARMS_OF_LESSONS = {
+    "no memory": "no memory",
+    "exp_rag": "every trial kept (ExpRAG)",
+    "mem_rl": "cases by their value (MemRL)",
+    "newest": "the newest trial alone, a rule",
+    "untrained": "policy, untrained",
+    "random_reward": "policy, random rewards",
+    "terminal": "trained by the whole chain",
+    "gain": "trained by gain",
+    "local": "trained by the whole chain and reruns",
+}
 FINDINGS = """\
 - **Search finds what was said.** On LoCoMo, without a model, {verbatim:.0%} of the evidence
   is among the ten best turns; plain BM25 finds {bm25:.0%}, vectors over chunks {rag:.0%}
@@ -55,6 +68,18 @@ FINDINGS = """\
   rewards beat random ones by {random}; reruns of single sessions add {logo} to credit by
   session, in runs that were too short to decide it
   ([experiment](research/results.md#which-credit-teaches-more)).
+- **What to write down after a task can be learned, in a world made for it.** Chains of
+  eight tasks change their hidden procedure once. In the last third a policy of 965
+  weights, trained by reruns of single tasks from one memory, solves {local}, untrained
+  {untrained}, with random rewards {random_reward}. What it finds is nearly a rule: the
+  newest trial kept alone gives {newest}. Every trial kept (ExpRAG) ends at {exp_rag},
+  below no memory ({no_memory}): a player that repeats what once worked never finds the
+  new procedure, so the margin over it ({over}) says less than that over the start
+  ({better}) or over the rule ({rule}). Reruns tell the sign of a lesson's effect for
+  {signs_right:.0%} of the lessons where later tasks are tried 32 times on forks, and for
+  {few_forks:.0%} where 8 times; success of the whole chain for {whole:.0%}. By signal to
+  noise a token `gain` has {gain_snr:.1f} times, reruns {rerun_snr:.1f} times that of the
+  whole chain ([chains](research/results.md#chains-of-tasks)).
 - **A walk in the event graph brings no gain** in recall on LoCoMo: `compass_rules` finds
   {compass:.0%}, as `verbatim` does.
 - **No large model was measured**: there is no LoCoMo or LongMemEval score with one, and no
@@ -92,6 +117,56 @@ def contrast(name: str) -> Bar:
 def told(bar: Bar) -> str:
     """Return a difference with its interval as words."""
     return f"{bar.value:+.3f} [{bar.low:+.3f}, {bar.high:+.3f}]"
+
+
+def lesson_figures() -> dict[str, Any]:
+    """Return the figures of the finding about lessons from tasks."""
+    files = {name: RESEARCH / f"results/{name}.json" for name in LESSONS}
+    chains, signs, probe = (json.loads(file.read_text("utf-8")) for file in files.values())
+    arms = chains["summary"]["arms"]
+    late = chains["summary"]["last third"]
+    right = {name: each["mean"] for name, each in signs["right"].items()}
+    snr = {row["credit"]: row["snr"][0] for row in probe["credits"]}
+    return {
+        **{
+            name.replace(" ", "_"): f"{arms[name]['last third']['mean']:.2f}".lstrip("0")
+            for name in ("local", "untrained", "random_reward", "exp_rag", "no memory", "newest")
+        },
+        **{
+            word: told(Bar("", late[f"local - {arm}"]["mean"], *late[f"local - {arm}"]["interval"]))
+            for word, arm in (("over", "exp_rag"), ("better", "untrained"), ("rule", "newest"))
+        },
+        "signs_right": right["local, 32 forks"],
+        "few_forks": right["local, 8 forks"],
+        "whole": right["global"],
+        "gain_snr": snr["gain"] / snr["terminal"],
+        "rerun_snr": snr["local"] / snr["terminal"],
+    }
+
+
+def lessons() -> str:
+    """Return the table of what learning from tasks gave, by arm."""
+    chains = json.loads((RESEARCH / "results/chains.json").read_text("utf-8"))
+    summary = chains["summary"]
+    rows = [
+        "| arm | success | last third | last third, less ExpRAG's |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, label in ARMS_OF_LESSONS.items():
+        if name not in summary["arms"]:
+            continue
+        arm, apart = summary["arms"][name], summary["last third"].get(f"{name} - exp_rag")
+        figures = [
+            f"{each['mean']:.3f} [{each['interval'][0]:.3f}, {each['interval'][1]:.3f}]"
+            for each in (arm["success"], arm["last third"])
+        ]
+        figures.append(told(Bar("", apart["mean"], *apart["interval"])) if apart else "")
+        rows.append(f"| {label} | {' | '.join(figures)} |")
+    seeds, tests = summary["seeds"], chains["settings"]["test"]
+    rows.append(
+        f"\nMeans over {seeds} seeds of {tests} unseen chains each, 95 % intervals over seeds."
+    )
+    return "\n".join(rows) + "\n"
 
 
 def share(cell: str) -> Bar:

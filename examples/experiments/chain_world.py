@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from environments.acting.play import CasePlayer, play_task
 from environments.acting.procedures import MOVES, VERBS, ProcedureTask
+from environments.acting.task import TaskSet
 from environments.base import Environment, Split
 from environments.records import Episode
 from memagent.async_agent import AsyncAgent
@@ -234,6 +235,15 @@ class Worth:
 
 
 # -- the environment of a run ----------------------------------------------------------
+
+
+def _chain(seed: int, count: int) -> tuple[ProcedureTask, ...]:
+    """Return one chain of so many tasks."""
+    return chain_of(f"play{seed}", count)
+
+
+TASK_SET: Final = TaskSet(stream=_chain, player=lambda seed: CasePlayer(seed, length=2))
+"""One chain as a set of tasks: `memagent-eval play chain_world:TASK_SET`."""
 
 
 class ChainWorld(Environment):

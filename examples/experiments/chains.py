@@ -6,8 +6,9 @@
 `chain_world` has the chains and `chain_credit` their credits; the policy of decisions (as
 many weights as that of conversations, drawn by chance) says what becomes of each trial.
 The controls are random rewards from the same weights, every trial kept (ExpRAG), cases by
-their value (MemRL), and no memory. Tests are chains of other seeds, policies sample in
-them. `--into` is written after every run, and the same call goes on from there.
+their value (MemRL), the newest trial kept alone, and no memory. Tests are chains of other
+seeds, policies sample in them. `--into` is written after every run, and the same call
+goes on from there.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from memagent.async_agent import AsyncAgent
 from memagent.core.exchange import Sampling
 from memagent.designs.base import MemoryDesign
 from memagent.designs.experience.mem_rl import DESIGN as MEM_RL
+from memagent.testing import FunctionModel
 from train.rollouts.grading import CreditPlan
 from train.sampling.policy import PolicyModel
 
@@ -57,8 +59,9 @@ DESIGNS: Final[Mapping[str, MemoryDesign]] = {
     "no memory": NO_LEARNER,
     "exp_rag": EXP_RAG,
     "mem_rl": MEM_RL,
+    "newest": DESIGN,
 }
-"""What a trained policy is compared with."""
+"""What a trained policy is compared with; in the last the policy is a rule."""
 
 
 def plan_of(credit: str, *, control: Any = "") -> CreditPlan:
@@ -234,9 +237,10 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
     Goes on where an earlier call with the same `--into` stopped. Raises `ValueError` when
     that file has other settings.
     """
-    into: Path | None = options.into
+    told: dict[str, Any] = {}
+    if options.into is not None and options.into.is_file():
+        told = json.loads(options.into.read_text("utf-8"))
     settings = {"steps": options.steps, "test": options.test}
-    told: dict[str, Any] = json.loads(into.read_text("utf-8")) if into and into.is_file() else {}
     if told.setdefault("settings", settings) != settings:
         raise ValueError(f"{options.into} has other settings: {told['settings']}")
     arms: dict[str, list[Any]] = told.setdefault("arms", {})
@@ -250,14 +254,15 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
             print(name, seed, lines[-1], file=sys.stderr, flush=True)
             if options.into is not None:
                 options.into.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    whole = {name: lines for name, lines in arms.items() if len(lines) >= options.seeds}
+    counted = {name: lines[: options.seeds] for name, lines in arms.items()}
+    whole = {name: lines for name, lines in counted.items() if len(lines) == options.seeds}
     return told | {"summary": summary_of(whole)}
 
 
 def tested(name: str, seed: int, options: argparse.Namespace) -> dict[str, float]:
     """Return the figures of one arm with one seed."""
     if name in DESIGNS:
-        agent = agent_of(DESIGNS[name])
+        agent = agent_of(DESIGNS[name]).with_model(FunctionModel(lambda _: "update0"))
         return figures(asyncio.run(successes_of(agent, seed=seed, chains=options.test)))
     credit, steps = (name, options.steps) if name in CREDITS else ("gain", options.steps)
     control = name if name == "random_reward" else ""

@@ -20,7 +20,6 @@ from places import ROOT
 
 from environments.acting.play import OraclePlayer, play_task
 from memagent.core.snapshot import EMPTY
-from memagent.core.trials import uses_of
 from memagent.state.fold import EMPTY_STATE, apply, rebuilt
 from memagent.testing import FunctionModel
 from train.rollouts.grading import CreditPlan
@@ -177,17 +176,12 @@ async def test_a_lesson_that_helped_later_earns_the_bonus(chains: ModuleType) ->
         for links, member in zip(played.chains, group.members, strict=True):
             link, used = links[place], member.parts["used"]
             fresh = {
-                (use.id, use.version)
+                (item.id, item.version)
                 for item in link.after.items.values()
                 if item.active and set(item.source_turn_ids) & set(link.trial.turn_ids)
-                for use in uses_of(iter([item]))
             }
-            shown = [
-                {(use.id, use.version) for use in later.trial.shown}
-                for later in links[place + 1 :]
-                if later.success
-            ]
-            helped = any(fresh & each for each in shown)
+            solved = [later.trial.shown for later in links[place + 1 :] if later.success]
+            helped = any((use.id, use.version) in fresh for shown in solved for use in shown)
             assert used == float(helped and group.key.branch != "gain")
             assert member.reward == member.parts["success"] + 0.25 * used
             paid.append(used)

@@ -1,4 +1,4 @@
-"""Write the findings and draw the charts of `docs/how-good.md`.
+"""Write the findings and the table of `docs/how-good.md`, and draw its charts.
 
     python scripts/good_page.py
 
@@ -189,9 +189,17 @@ def findings() -> str:
         outdated=cells(reader, "a statement that ended, and `supported`"),
         random=told(contrast("session - random_reward")),
         logo=told(contrast("session_logo - session")),
+        **lesson_figures(),
     )
     return "".join(
-        fill(" ".join(finding.split()), 88, subsequent_indent="  ", break_long_words=False) + "\n"
+        fill(
+            " ".join(finding.split()),
+            88,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
         for finding in re.split(r"\n(?=- )", text)
     )
 
@@ -259,6 +267,7 @@ def draw(title: str, bars: Sequence[Bar]) -> str:
 def main() -> int:
     """Write the page's findings and its charts."""
     write_part(PAGE, "findings", findings())
+    write_part(PAGE, "lessons", lessons())
     for name, chart in charts().items():
         (ROOT / "docs/images" / name).write_text(chart, encoding="utf-8")
     return 0

@@ -142,6 +142,7 @@ def test_the_findings_and_their_charts_are_made_from_the_results() -> None:
     script, page = _script("good_page"), ROOT / "docs/how-good.md"
     advice = "run  python scripts/good_page.py"
     assert script.findings().strip() in page.read_text(encoding="utf-8"), advice
+    assert script.lessons().strip() in page.read_text(encoding="utf-8"), advice
     for name, chart in script.charts().items():
         assert (ROOT / "docs/images" / name).read_text(encoding="utf-8") == chart, advice
 

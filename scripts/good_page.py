@@ -35,8 +35,6 @@ CONTRASTS = {
     "session - terminal": "credit by session over one credit",
     "session_logo - session": "LoGo's reruns over none",
 }
-LESSONS = ("chains", "chains_signs", "chains_probe")
-"""Files of results about lessons from tasks."""
 ARMS_OF_LESSONS = {
     "no memory": "no memory",
     "exp_rag": "every trial kept (ExpRAG)",
@@ -107,10 +105,14 @@ def recall(arm: str) -> float:
     return float(cells(RESEARCH / "measurements.md", f"`{arm}`")[-1].split(" / ")[1])
 
 
+def results(name: str) -> dict[str, Any]:
+    """Return a file of results by its name."""
+    return json.loads((RESEARCH / f"results/{name}.json").read_text("utf-8"))
+
+
 def contrast(name: str) -> Bar:
     """Return a paired difference of the experiment on credit."""
-    results = json.loads((RESEARCH / "results/decisions.json").read_text("utf-8"))
-    found = results["contrasts"][name]
+    found = results("decisions")["contrasts"][name]
     return Bar(CONTRASTS[name], found["mean"], *found["interval"])
 
 
@@ -121,12 +123,10 @@ def told(bar: Bar) -> str:
 
 def lesson_figures() -> dict[str, Any]:
     """Return the figures of the finding about lessons from tasks."""
-    files = {name: RESEARCH / f"results/{name}.json" for name in LESSONS}
-    chains, signs, probe = (json.loads(file.read_text("utf-8")) for file in files.values())
-    arms = chains["summary"]["arms"]
-    late = chains["summary"]["last third"]
-    right = {name: each["mean"] for name, each in signs["right"].items()}
-    snr = {row["credit"]: row["snr"][0] for row in probe["credits"]}
+    summary = results("chains")["summary"]
+    arms, late = summary["arms"], summary["last third"]
+    right = {name: each["mean"] for name, each in results("chains_signs")["right"].items()}
+    snr = {row["credit"]: row["snr"][0] for row in results("chains_probe")["credits"]}
     return {
         **{
             name.replace(" ", "_"): f"{arms[name]['last third']['mean']:.2f}".lstrip("0")
@@ -146,7 +146,7 @@ def lesson_figures() -> dict[str, Any]:
 
 def lessons() -> str:
     """Return the table of what learning from tasks gave, by arm."""
-    chains = json.loads((RESEARCH / "results/chains.json").read_text("utf-8"))
+    chains = results("chains")
     summary = chains["summary"]
     rows = [
         "| arm | success | last third | last third, less ExpRAG's |",
@@ -177,7 +177,7 @@ def share(cell: str) -> Bar:
 
 def findings() -> str:
     """Return the findings with today's figures."""
-    answers: dict[str, Any] = json.loads((RESEARCH / "results/certainty.json").read_text("utf-8"))
+    answers = results("certainty")
     reader = RESEARCH / "learned.md"
     text = FINDINGS.format(
         **{arm: recall(arm) for arm in ("verbatim", "bm25", "rag")},

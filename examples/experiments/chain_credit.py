@@ -136,24 +136,20 @@ class ChainExperience(ActingExperience):
         )
         groups: list[CreditGroup] = []
         again: list[Link] = []
+        paid = self.bonus and not self.plan.control
         for place in range(len(chain)):
             here = [links[place] for links in chains]
+            used = [float(used_later(links, place)) for links in chains] if paid else ()
             for credit in self.plan.credits:
                 rewards = await self.rewards(credit, chain, place, chains)
-                used = [0.0] * len(here)
-                paid = self.bonus and not self.plan.control
-                if paid and credit in ("terminal", "session"):
-                    used = [float(used_later(links, place)) for links in chains]
-                groups.append(self._compared(credit, key, place, here, rewards, used))
+                lent = used if credit in ("terminal", "session") else ()
+                groups.append(self._compared(credit, key, place, here, rewards, lent))
             if self.plan.local_weight and draws.random() < self.local_probability:
                 anchor = draws.choice(here)
                 rerun = await self.rerun(chain, place, anchor.before, f"{key}/s{place}", str(step))
-                memories = [link.after for link in (*rerun, anchor)]
-                values = await self._worths(chain, place, memories)
                 every = [*rerun, anchor]
-                groups.append(
-                    self._compared("local", key, place, every, values, [0.0] * len(every))
-                )
+                values = await self._worths(chain, place, [link.after for link in every])
+                groups.append(self._compared("local", key, place, every, values))
                 again += rerun
         return PlayedGroup(chains=chains, reruns=again, groups=groups)
 
@@ -210,8 +206,9 @@ class ChainExperience(ActingExperience):
         place: int,
         links: Sequence[Link],
         rewards: Sequence[float],
-        used: Sequence[float],
+        used: Sequence[float] = (),
     ) -> CreditGroup:
+        """Return what is compared; `used` says how much of the bonus each run earns."""
         branch: Any = self.plan.credits.get(credit, credit)
         if self.plan.control == "random_reward":
             draws = random.Random(f"{key}/{credit}/{place}")
@@ -226,7 +223,7 @@ class ChainExperience(ActingExperience):
                 start=start,
                 version=self.policy.version,
             )
-            for link, reward, bonus in zip(links, rewards, used, strict=True)
+            for link, reward, bonus in zip(links, rewards, used or [0.0] * len(links), strict=True)
         )
         group = GroupKey(
             branch=branch, role=Role.MANAGER, episode_id=key, session=place, start=start

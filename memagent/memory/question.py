@@ -1,7 +1,8 @@
 """A question read from its words alone: kind of answer, now or then, people, time, content.
 
-Pure, English and cautious: a question that no rule knows is `OTHER`, about `ANY` time,
-with all its words as content, and answering it then rests on search alone. The
+Pure and cautious: a question that no rule knows is `OTHER`, about `ANY` time, with all
+its words as content, and answering it then rests on search alone. German and Spanish
+questions are read for now and then and for their function words; their kind is not. The
 surprise: people are told from places by grammar ("did Anna", "Anna's"), not from a list
 of names, so a person named only after a preposition counts as content unless the caller
 says who the speakers are.
@@ -75,7 +76,7 @@ def read_question(
     `speakers` are known names; `asked_at` anchors relative phrases ("last summer").
     Of a longer text, the first 2,000 characters are read. Never raises.
     """
-    text = text[:MAX_RULED_CHARS]
+    text = _WAS.sub("Welches", text[:MAX_RULED_CHARS])
     kind = _kind(text)
     known = list(speakers)
     people = _people(text, known)
@@ -88,11 +89,12 @@ def read_question(
         if name in known:
             own.update(tokenize(name, keep_stop_words=True))
     period, ahead = Period.ANY, bool(_AHEAD.search(text))
-    if kind is not QuestionKind.WHEN and _THEN.search(text):
+    if (_THEN if kind is not QuestionKind.WHEN else _PLANNED).search(text):
         period = Period.THEN
     elif _NOW.search(text):
         period = Period.NOW
-    present = bool(_PRESENT.search(text)) and not _PAST.search(text)
+    past = (_PAST, *(own for clue, _, own in _FOREIGN if clue.search(text)))
+    present = bool(_PRESENT.search(text)) and not any(own.search(text) for own in past)
     tells_when = kind is QuestionKind.WHEN and not ahead
     return QuestionView(
         kind=kind,
@@ -136,8 +138,9 @@ def content_terms(
 
     The words of `frame` are left out as long as others are left.
     """
+    posing = _POSING.union(*(words for clue, words, _ in _FOREIGN if clue.search(text)))
     terms = [
-        term for term in dict.fromkeys(tokenize(text)) if term not in own and term not in _POSING
+        term for term in dict.fromkeys(tokenize(text)) if term not in own and term not in posing
     ]
     return tuple([term for term in terms if term not in frame] or terms)
 
@@ -174,19 +177,33 @@ _AUXILIARY = (
     r"(?:is|are|was|were|am|do|does|did|has|have|had|will|would|can|could|should|shall|may|might"
     r"|isn['’]t|aren['’]t|wasn['’]t|doesn['’]t|didn['’]t)"
 )
+# The German "was" asks what.
+_WAS = re.compile(
+    r"^\W*Was(?=\s+(?!(?:he|the|some\w*|any\w*|every\w*|one|these|those|there|it|that)\b)[a-zäöüß]+(?:e|t|n|ar)\b)"
+)
 _YES_NO = re.compile(rf"^\s*{_AUXILIARY}\b", re.I)
 _NOW = re.compile(
     r"\b(?:now|nowadays|currently|presently|these\s+days|at\s+(?:the\s+moment|present)|right\s+now|today|still|any\s*more"
-    r"|latest|most\s+recent(?:ly)?|current)\b",
+    r"|latest|most\s+recent(?:ly)?|current|jetzt|noch|derzeit|zurzeit|momentan|aktuell\w*|inzwischen|heutzutage|mittlerweile"
+    r"|ahora|actualmente|todavía|aún|hoy(?:\s+en)?\s+día|últim[oa]|sigo|sigue|seguimos|siguen)\b",
     re.I,
+)
+_FIRST = (
+    r"originally|original|initial(?:ly)?|at\s+first|to\s+begin\s+with|(?:planned|booked|meant|named)\s+first|first\s+(?:planned|booked|meant)"
+    r"|zuerst|zunächst|ursprünglich\w*|anfangs|al\s+principio|en\s+un\s+principio|inicialmente|original(?:es|mente)"
 )
 _THEN = re.compile(
-    r"\b(?:used?\s+to|previous(?:ly)?|former(?:ly)?|originally|original|initial(?:ly)?|back\s+then|at\s+first|at\s+that\s+time"
-    r"|in\s+the\s+past|earlier|before)\b",
+    rf"\b(?:{_FIRST}|used?\s+to|previous(?:ly)?|former(?:ly)?|back\s+then|at\s+that\s+time"
+    r"|in\s+the\s+past|earlier|before|früher\w*|vorher\w*|zuvor|davor|damals|einst|ehemal\w*|antes|anterior(?:es|mente)?"
+    r"|antigu[oa]|antiguamente|en\s+aquel\s+entonces|sol[íi]a\w*)\b",
     re.I,
 )
+_PLANNED = re.compile(rf"\b(?:{_FIRST})\b", re.I)
 _PRESENT = re.compile(
-    r"\b(?:is|are|am|do|does|has|have|isn['’]t|aren['’]t|doesn['’]t|don['’]t)\b", re.I
+    r"\b(?:is|are|am|do|does|has|have|isn['’]t|aren['’]t|doesn['’]t|don['’]t)\b"
+    r"|^\W*(?:(?:in|an|auf|bei|mit|für|von|um|aus|zu|a|en|de|con|por|para)\s+)?(?:wo(?:her|hin|mit|von|für)?|we[rnm]|wie"
+    r"|welche[rsmn]?|ad[óo]nde|dónde|qué|quién(?:es)?|cómo|cuál(?:es)?|cuánt[oa]s?)\b",
+    re.I,
 )
 _PAST = re.compile(
     r"\b(?:was|were|did|had|ago|when|while|after|since|until|wasn['’]t|didn['’]t)\b", re.I
@@ -230,6 +247,50 @@ _POSING = _stems(
     "another than while besides since until have having get got getting do doing done "
     "something someone thing things one use using used might may likely now currently "
     "nowadays still more back time times also too each both up out there"
+)
+# What shows that a text is German or Spanish, its function words, and its signs of the past.
+_FOREIGN = (
+    (
+        re.compile(
+            r"\b(?:ich|mich|mir|mein\w*|wir|unser\w*|wo(?:her|hin|mit|von|für)?|we[rnm]|wie|welche\w*"
+            r"|wann|habe|ist|sind|der|das|noch)\b",
+            re.I,
+        ),
+        _stems(
+            "wo woher wohin womit wovon wofür wer wen wem was wie welch welche welcher welches "
+            "welchem welchen wann warum viel viele er sie es ihn ihm ihr ihre der die das den "
+            "dem des ein eine einen einem einer ist sind bin war waren wurde wurden hat habe "
+            "haben hatte hatten wird werde werden in im an am auf aus bei beim mit nach von vom "
+            "zu zum zur für um seit und oder noch jetzt nun derzeit zurzeit momentan inzwischen "
+            "mittlerweile früher vorher zuvor davor damals zuerst zunächst ursprünglich anfangs "
+            "einst denn eigentlich schon man nicht mache macht machen gemacht"
+        ),
+        re.compile(
+            r"\b(?:war(?:en|st)?|hatten?|wurden?|gingen?|ging|kam(?:en)?|fuhr|lief|gab|hieß|seit|nach|als|bis"
+            r"|(?!heute|bitte|leute|möchte)\w{2,}ten?(?=\s+(?:ich|er|sie|es|wir|man|mein\w*|unser\w*)\b))\b"
+            r"|\b(?:haben?|hat|bin|ist|sind)\b.*\b(?:\w*ge\w{2,}(?:t|en)|(?:be|ver|er|ent)\w{2,}t|\w+iert)\W*$",
+            re.I,
+        ),
+    ),
+    (
+        re.compile(
+            r"¿|\b(?:qué|quién\w*|dónde|adónde|cómo|cuál\w*|cuán\w+|tengo)\b"
+            r"|^\W*(?:donde|que|quien|cual|cuando)\b",
+            re.I,
+        ),
+        _stems(
+            "qué que quién quien quiénes cuál cuáles cuánto cuánta cuántos cuántas cómo como "
+            "dónde donde adónde cuándo cuando por para con sin de del a al en el la los las lo "
+            "un una unos unas y o su sus se le les es son soy era eran fue está estaba hay ha "
+            "he han había ser estar todavía aún ahora ya antes sigo sigue siguen actualmente "
+            "primero principio hace hago hacía tengo tiene tienes tenía tenemos"
+        ),
+        re.compile(
+            r"\b(?:fu(?:i|e|eron)|era[ns]?|hubo|desde|hasta|\w{2,}(?:aba[ns]?|ábamos|aron|ieron|aste|iste|ó)"
+            r"|(?!todavía|tía|día)\w{2,}ía(?:[ns]|mos)?|(?!qué|café|josé|bebé)\w{2,}é)\b",
+            re.I,
+        ),
+    ),
 )
 _FRAME: dict[QuestionKind, frozenset[str]] = {
     QuestionKind.WHEN: _stems(

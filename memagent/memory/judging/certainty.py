@@ -77,11 +77,13 @@ _CLAUSE = re.compile(
     r"[.!?;,:\n]+|\s[-–—]+\s|\b(?:but|although|though|because|while|so\s+that)\b", re.I
 )
 _OF_ANOTHER = re.compile(
-    r"^\W*(?:\w+\W+){0,2}?(?:my|our|his|her|their)\s+((?:\w+\s+){0,2}?\w+)"
-    r"|^\W*((?:s?he|they|er|él|ella|ellos)\b)",
+    r"^\W*(?:\w+\W+){0,2}?(?:my|our|his|her|their|mein\w*|unser\w*|seine?|ihre?|mis?|nuestr[oa]s?|sus?)\s+"
+    r"((?:\w+\s+){0,2}?\w+)|^\W*((?:s?he|they|er|él|ella|ellos)\b)",
     re.I,
 )
-_OF_ONESELF = re.compile(r"\b(?:I|me|we|us|myself|ourselves)\b", re.I)
+_OF_ONESELF = re.compile(
+    r"\b(?:I|me|we|us|myself|ourselves|ich|mich|mir|wir|uns|yo|nos|nosotr[oa]s)\b", re.I
+)
 COUNTING: Final = (QuestionKind.HOW_MANY, QuestionKind.HOW_LONG)
 
 FEATURES: Final = (

@@ -22,7 +22,7 @@ from memagent.core.answers import Hit
 from memagent.core.records import MemoryItem
 from memagent.designs.parts.rules.statements import content, context_reason, stems
 from memagent.language.vocabulary import BESIDE, RETRACTION, STAYING, TURNING
-from memagent.memory.judging.certainty import Reading, Scored
+from memagent.memory.judging.certainty import Reading, Scored, tells_of_another
 from memagent.memory.judging.evidence import Evidence, who_fits
 from memagent.memory.question import (
     QuestionKind,
@@ -199,6 +199,7 @@ def _rival(entry: Scored, best: Scored, view: QuestionView) -> bool:
         or not own.current
         or entry.who < min(best.who, 1.0)
         or (view.kind is QuestionKind.WHEN and not ahead)
+        or tells_of_another(view, own)
     ):
         return False
     if not written:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from memagent.config import AgentSettings, StoreSettings
     from memagent.core.answers import GraphFormat
     from memagent.protocols import EmbeddingCache
-    from memagent.service.data.keys import KeyRing
+    from memagent.service.data.leases import KeyRing
 
 _TEMPLATE = """\
 # Settings of memagent, read by the command line in this folder. Variables win over this file: \
@@ -293,7 +293,7 @@ def _opened_keys(options: Options) -> Generator[KeyRing]:
         raise ConfigError("a memory in memory has no API keys; give --path a file")
     try:
         from memagent.service.data.database import ServiceDatabase
-        from memagent.service.data.keys import KeyRing
+        from memagent.service.data.leases import KeyRing
         from memagent.service.hosting import service_database_path
     except ModuleNotFoundError as exc:
         raise MissingExtra("service", needed_for="memagent keys", cause=str(exc)) from exc
@@ -318,7 +318,7 @@ def create_key(
 ) -> None:
     """Make a key and show it, this once; without --scope it may do everything but admin."""
     from memagent.memory.bank import system_clock
-    from memagent.service.data.keys import SCOPES
+    from memagent.service.data.leases import SCOPES
 
     scopes = scope or [scope for scope in SCOPES if scope != "admin"]
     with _opened_keys(options) as keys:

@@ -35,8 +35,7 @@ from memagent.integrations.mem0_calls import (
 )
 from memagent.memory.incoming import as_session
 from memagent.protocols import ChatModel, Embedder
-from memagent.sync.live_agent import LoopThread
-from memagent.sync.verbs import blocking
+from memagent.sync.live_agent import LoopThread, blocking
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from memagent.core.errors import InputError, fault_in
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry
 from memagent.service.data.idempotency import MAX_KEY_CHARS, request_digest
-from memagent.service.data.keys import LOCAL, LOCAL_USER, Caller
+from memagent.service.data.leases import LOCAL, LOCAL_USER, Caller
 from memagent.service.hosting import Service
 from memagent.service.programs import Asker
 

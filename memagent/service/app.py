@@ -59,12 +59,10 @@ from memagent.service.routes import (
     openai_chat,
     openai_responses,
     snapshots,
-    talk,
     users,
 )
 from memagent.service.ui import (
     frame,
-    graph,
     memories as memory_pages,
     overview,
     snapshots as snapshot_pages,
@@ -83,7 +81,7 @@ _NO_TELEMETRY: Final[Any] = dict.fromkeys(
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     memories.router,
     users.care_router,
-    talk.router,
+    users.talk_router,
     snapshots.router,
     users.trials_router,
     snapshots.graph_router,
@@ -101,7 +99,7 @@ PAGES: Final[tuple[APIRouter, ...]] = (
     memory_pages.listing_router,
     memory_pages.memory_router,
     memory_pages.review_router,
-    graph.router,
+    snapshot_pages.graph_router,
     turns.router,
     snapshot_pages.router,
     overview.users_router,

@@ -29,10 +29,9 @@ from memagent.journal.sqlite import SqlJournal
 from memagent.llm.wrappers import models_of
 from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel
-from memagent.service.banks import Banks
+from memagent.service.banks import Banks, Cursors, SnapshotTable
 from memagent.service.connections import collect_when_idle
 from memagent.service.data.database import ServiceDatabase
-from memagent.service.data.exports import Cursors, SnapshotTable
 from memagent.service.data.idempotency import (
     IdempotentJournal,
     IdempotentRequests,
@@ -40,8 +39,7 @@ from memagent.service.data.idempotency import (
     SharedResponseCache,
 )
 from memagent.service.data.jobs import JobRunner, Jobs, JobWork
-from memagent.service.data.keys import KeyRing
-from memagent.service.data.leases import JobTable, Leases, LeaseTable
+from memagent.service.data.leases import JobTable, KeyRing, Leases, LeaseTable
 from memagent.service.metrics import MeteredModel, Metrics
 from memagent.service.programs import table_of
 

@@ -40,8 +40,7 @@ from memagent.service.access import is_loopback
 from memagent.service.app import serve_app
 from memagent.service.connections import ServerConfig, serving_interpreter
 from memagent.service.data.database import ServiceDatabase
-from memagent.service.data.keys import KeyRing
-from memagent.service.data.leases import LeaseTable
+from memagent.service.data.leases import KeyRing, LeaseTable
 from memagent.service.hosting import Service
 from memagent.service.metrics import shared_figures
 

@@ -9,7 +9,7 @@ The three kinds of jobs: remember a session, export a user's memories, erase the
 
 Only one job works on a memory at a time, in whichever worker, so a user's sessions are
 remembered in the order they came. The surprise: an export writes no file. Its job tells
-where in the journal each file ends and what it weighs; `exports` makes the file of the
+where in the journal each file ends and what it weighs; `banks` makes the file of the
 journal when it is fetched.
 
 Running one job to its end: its lease, its tries, and the pauses between them.
@@ -36,8 +36,7 @@ from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.rows import scope_digest, scope_key, system_clock
 from memagent.memory.care.redaction import needles_of_all, searched
 from memagent.memory.facade import Memory
-from memagent.service.banks import Banks
-from memagent.service.data import exports
+from memagent.service.banks import Banks, describe_file, open_file
 from memagent.service.data.idempotency import (
     PENDING,
     IdempotentJournal,
@@ -110,7 +109,7 @@ class JobWork:
             (job.result or {}).get("files", []) if job.kind is JobKind.EXPORT else []
         )
         file = next((file for file in files if file["number"] == number), None)
-        content = await exports.open_file(self._banks, file) if file is not None else None
+        content = await open_file(self._banks, file) if file is not None else None
         return None if file is None or content is None else (file["bytes"], content)
 
     async def _running(self, job: Job, attempts: int) -> None:
@@ -175,7 +174,7 @@ class JobWork:
         files: list[dict[str, Any]] = []
 
         async def describe(_: Scope, memory: Memory, number: int) -> None:
-            files.append(await exports.describe_file(memory.bank, number))
+            files.append(await describe_file(memory.bank, number))
 
         await self._for_each(lambda other: other.user_id == scope.user_id, describe)
         return {"user_id": scope.user_id, "files": files}

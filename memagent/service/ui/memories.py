@@ -37,6 +37,10 @@ from memagent.service.routes.exchange import (
     page_from,
 )
 from memagent.service.ui.frame import (
+    Form,
+    Reader,
+    Viewer,
+    Writer,
     constants,
     day,
     go,
@@ -46,7 +50,6 @@ from memagent.service.ui.frame import (
     steps,
     when,
 )
-from memagent.service.ui.session_auth import Form, Reader, Viewer, Writer
 from memagent.service.ui.turns import quotations, score_share
 from memagent.state.listing import Listing
 

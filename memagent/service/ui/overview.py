@@ -57,10 +57,17 @@ from memagent.pages.run_folders import (
 )
 from memagent.service.hosting import Service, service_database_path
 from memagent.service.routes.exchange import PageRequest, page_of
-from memagent.service.routes.talk import file_response, find_job
-from memagent.service.routes.users import reachable
-from memagent.service.ui.frame import constants, go, page, page_router
-from memagent.service.ui.session_auth import Reader, Viewer, Visitor, require_viewer
+from memagent.service.routes.users import file_response, find_job, reachable
+from memagent.service.ui.frame import (
+    Reader,
+    Viewer,
+    Visitor,
+    constants,
+    go,
+    page,
+    page_router,
+    require_viewer,
+)
 from memagent.state.fold import BankState
 
 overview_router = page_router()

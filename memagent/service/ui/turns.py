@@ -50,8 +50,15 @@ from memagent.pages.journal_words import (
 from memagent.search.cuts import token_estimate
 from memagent.service.routes import exchange
 from memagent.service.routes.memories import context_of
-from memagent.service.ui.frame import constants, page, page_router, steps
-from memagent.service.ui.session_auth import Reader, Viewer, require_viewer
+from memagent.service.ui.frame import (
+    Reader,
+    Viewer,
+    constants,
+    page,
+    page_router,
+    require_viewer,
+    steps,
+)
 from memagent.state.fold import BankState
 
 

@@ -24,7 +24,7 @@ from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel, Clock
 from memagent.service.app import serve_app
 from memagent.service.connections import ServerConfig
-from memagent.service.data.keys import SCOPES
+from memagent.service.data.leases import SCOPES
 from memagent.service.hosting import Service
 
 DATABASES = ("sqlite", "postgres")

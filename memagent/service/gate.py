@@ -4,7 +4,8 @@ A request is authenticated before its body is read, and counts as at work only o
 is known and whole, so that nobody without a key holds a place.
 
 Plain ASGI around the app, so that it costs microseconds and covers whatever the app
-does, failing included. The log line tells method, route, status and time; never a path
+does, failing included. A body arrives at a least rate (`timed_body`). The log line tells
+method, route, status and time; never a path
 as called, a query or a body.
 
 Every error as a problem (RFC 9457): the library's, the framework's, and what nobody foresaw.
@@ -33,7 +34,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from memagent.client.http import FieldFault, Problem, ServiceError, plain_problem, problem_of
 from memagent.core.errors import MemAgentError
 from memagent.service.access import CALLER, identify
-from memagent.service.connections import ADMIT, timed_body
 from memagent.service.hosting import Service
 from memagent.service.metrics import METHODS, PLACE, spent_in, tell
 from memagent.tracing import NO_SPAN, end_request, request_span
@@ -48,6 +48,11 @@ _BY_STATUS: Final = {
     503: "overloaded",
 }
 _MOST_FAULTS: Final = 20
+ADMIT: Final = "memagent.admit"
+"""Key of the scope under which the gate finds the function that admits a connection."""
+LEAST_BYTES_PER_S: Final = 16 * 1024
+"""Slowest rate of a body that takes longer than its first allowance."""
+LATE: Final = "the request took too long to arrive"
 _OPENAI_PATHS: Final = (
     "/v1/chat/completions",
     "/v1/completions",
@@ -245,6 +250,30 @@ _POLICY: Final = (
     b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 )
 _DEFAULTS: Final = (_POLICY, (b"cache-control", b"no-store"))
+
+
+def timed_body(receive: Receive, allowance: float) -> Receive:
+    """Make a `receive` that waits for a body so many seconds, and on for what arrives at a rate.
+
+    It counts the time in which nothing is there, so a slow app costs the caller nothing. What
+    arrives faster counts for later, up to twice the allowance.
+    Raises `HTTPException` (408).
+    """
+    loop, left = asyncio.get_running_loop(), allowance
+
+    async def timed() -> Message:
+        nonlocal left
+        began = loop.time()
+        try:
+            async with asyncio.timeout(left):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, LATE, {"Connection": "close"}) from None
+        arrived = len(message.get("body", b"")) / LEAST_BYTES_PER_S
+        left = min(2 * allowance, left - (loop.time() - began) + arrived)
+        return message
+
+    return timed
 
 
 class Gate:

@@ -497,8 +497,7 @@ class DocumentBank:
                     assignments.append(deleted_item(old))
             for item_id, document in refreshes.items():
                 if state.items.get(item_id) == document.item:
-                    past = state.archive.get(item_id, ())
-                    assignments += refreshed(document, past, now=now)
+                    assignments += refreshed(document, state.archive.get(item_id, ()), now=now)
             return assignments
 
         if writes or refreshes:

@@ -67,8 +67,7 @@ def _verbs(request: Callable[..., Op]) -> tuple[Any, Any]:
 
     @wraps(request)
     async def acall(store: MemoryStore, *args: Any, **kwargs: Any) -> Any:
-        checked = _checked((request(store, *args, **kwargs),))
-        return (await store._coalescer.submit(checked))[0]  # noqa: SLF001 (`abatch`, a call less)  # pyright: ignore[reportPrivateUsage]
+        return (await store._coalescer.submit(_checked((request(store, *args, **kwargs),))))[0]  # noqa: SLF001 (`abatch`, a call less)  # pyright: ignore[reportPrivateUsage]
 
     return call, acall
 

@@ -334,8 +334,7 @@ async def serve_http(
 
     Foreign Host and Origin headers are refused.
     """
-    server = build_mcp_server(agent, read_only=read_only, tools=tools)
-    app = _http_app(server, host="127.0.0.1")
+    app = _http_app(build_mcp_server(agent, read_only=read_only, tools=tools), host="127.0.0.1")
     import uvicorn
 
     config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="on")

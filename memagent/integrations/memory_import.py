@@ -327,8 +327,7 @@ def _combine(name: str, stack: list[Any]) -> None:
             maker, _ = _take(stack, 2)
             stack.append(_Object(maker.name))
         case "BUILD":
-            state = stack.pop()
-            stack[-1].state = dict(state)
+            stack[-1].state = dict(stack.pop())
         case _:
             raise ValueError(f"it uses the opcode {name}, which no plain point needs")
 

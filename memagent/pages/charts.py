@@ -230,8 +230,7 @@ def _bar(label: str, figure: Figure | None, css: str, place: tuple[float, float,
     if figure is None:
         return track
     value, *ends = figure
-    words = _title(f"{label}: {value:.3f}")
-    bar = _tag("rect", css, words, width=max(value, 0.004) * wide, **box)
+    bar = _tag("rect", css, _title(f"{label}: {value:.3f}"), width=max(value, 0.004) * wide, **box)
     x0, x1 = (round(left + (value if end is None else end) * wide, 1) for end in ends)
     path = f"M{x0} {middle}H{x1}M{x0} {middle - 4}v8M{x1} {middle - 4}v8"
     whisker = _tag("path", "whisker", d=path) if None not in ends else ""

@@ -203,8 +203,7 @@ def moments(first: float, last: float, *, most: int) -> list[float]:
     for step in _STEPS:
         start = first // step * step
         if (last - start) // step + 1 <= most:
-            count = int((last - start) // step) + 1
-            return [start + place * step for place in range(count)]
+            return [start + place * step for place in range(int((last - start) // step) + 1)]
     ends = (datetime.fromtimestamp(moment, UTC) for moment in (first, last))
     begin, end = (at.year * 12 + at.month - 1 for at in ends)
     for months in _MONTHS:
@@ -276,8 +275,7 @@ def word_diff(before: str, after: str) -> list[Piece]:
         *_between(old[head : len(old) - tail], new[head : len(new) - tail]),
         Piece("same", "".join(old[len(old) - tail :])),
     ]
-    filled = (piece for piece in pieces if piece.text)
-    groups = groupby(filled, key=attrgetter("kind"))
+    groups = groupby((piece for piece in pieces if piece.text), key=attrgetter("kind"))
     return [Piece(kind, "".join(piece.text for piece in group)) for kind, group in groups]
 
 

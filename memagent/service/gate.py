@@ -312,8 +312,7 @@ class Gate:
             problem = self._refusal(scope) or place.admit()
             if problem is not None:
                 problem = problem.model_copy(update={"request_id": request_id.decode()})
-                response = problem_response(problem, _CLOSE, path=scope["path"])
-                await response(scope, receive, answer)
+                await problem_response(problem, _CLOSE, path=scope["path"])(scope, receive, answer)
             else:
                 await self._wait(scope)
                 await self._app(scope, self._limited(scope, receive, place), answer)

@@ -124,8 +124,7 @@ class Service:
         )
         attempts = self.settings.job_attempts
         runner = JobRunner(work, table, self.leases, self.metrics, attempts=attempts)
-        most = self.settings.max_jobs
-        self.jobs = Jobs(table, work, runner, self.leases, self.banks, most=most)
+        self.jobs = Jobs(table, work, runner, self.leases, self.banks, most=self.settings.max_jobs)
         self.ready = False
         self.stopping = False
         self._meters: OrderedDict[str, tuple[float, float]] = OrderedDict()

@@ -348,8 +348,7 @@ def blocking(verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Blo
 
     @wraps(verb)
     def wait(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
-        call = methodcaller(name, *args, **kwargs)
-        return self._run(call)
+        return self._run(methodcaller(name, *args, **kwargs))
 
     return cast("Blocking[P, T]", wait)
 

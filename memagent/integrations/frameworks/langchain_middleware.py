@@ -59,8 +59,7 @@ class MemoryMiddleware(AgentMiddleware):
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
         """Call the model with what fits the last human message."""
         text = last_question(request.messages)
-        block = self._access.run(lambda live: self._recalled(live, text))
-        return handler(_with(request, block))
+        return handler(_with(request, self._access.run(lambda live: self._recalled(live, text))))
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
         """Call the model with what fits the last human message."""

@@ -252,8 +252,7 @@ async def said_of(
     messages, notes = _separated(body.messages, call)
     spoken, history, answered = _parted(messages)
     told = [each.text for each in messages if each.role in ("system", "developer")]
-    sampling = model is not None and takes_options(model, ANSWERING)
-    extras, dropped = body.extras(sampling=sampling)
+    extras, dropped = body.extras(sampling=model is not None and takes_options(model, ANSWERING))
     told_model = answered if memory else body.messages
     wishes = Wishes(
         request=ModelRequest(

@@ -127,8 +127,7 @@ async def overview(viewer: Reader) -> Response:
 def _counts(state: BankState, expired: Container[str]) -> tuple[int, int]:
     """Return the number of memories, and of nodes of the graph that are none."""
     active = sum(1 for item in state.active() if item.id not in expired)
-    nodes = sum(1 for node in state.graph.all_nodes() if node.kind is not NodeKind.ITEM)
-    return active, nodes
+    return active, sum(1 for node in state.graph.all_nodes() if node.kind is not NodeKind.ITEM)
 
 
 async def count_journal(agent: AsyncAgent, figures: JournalFigures, *, seconds: float) -> None:

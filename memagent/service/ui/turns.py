@@ -400,8 +400,7 @@ async def ask(viewer: Asker) -> HTMLResponse:
         if len(thread) > _LONGEST_THREAD:
             raise InputError(f"a thread's id has 1 to {_LONGEST_THREAD} characters")
         if conversation:
-            said = exchange.Said(text=text, thread=thread)
-            reply = await exchange.reply_to(viewer, said)
+            reply = await exchange.reply_to(viewer, exchange.Said(text=text, thread=thread))
             answer, hits, shown = reply, reply.hits, reply.turn_ids
         else:
             answer, hits = await _looked_up(viewer, query)

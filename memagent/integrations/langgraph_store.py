@@ -43,14 +43,24 @@ from langgraph.store.base import (
     ensure_embeddings,
 )
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Hit
-from memagent.core.errors import ConfigError, EmbeddingError, InputError, boundary
-from memagent.core.recipes import Recipe, recipe_of
-from memagent.core.records import MemoryItem, Record, Trust, clean_text
 from memagent.integrations import documents
-from memagent.integrations.access import Access, Coalescer
+from memagent.integrations.access import (
+    Access,
+    Agent,
+    AsyncAgent,
+    Coalescer,
+    ConfigError,
+    EmbeddingError,
+    Hit,
+    InputError,
+    MemoryItem,
+    Recipe,
+    Record,
+    Trust,
+    boundary,
+    clean_text,
+    recipe_of,
+)
 from memagent.integrations.documents import KIND, DocumentBank, Namespace
 from memagent.protocols import Embedder, Matrix
 

@@ -22,9 +22,14 @@ from importlib.metadata import version
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from memagent.async_agent import AsyncAgent
-from memagent.core.errors import ConfigError, MemAgentError, MemoryNotFound, MissingExtra
-from memagent.core.records import Record
+from memagent.integrations.access import (
+    AsyncAgent,
+    ConfigError,
+    MemAgentError,
+    MemoryNotFound,
+    MissingExtra,
+    Record,
+)
 from memagent.integrations.mcp_tools import MemoryTools
 from memagent.tracing import NO_SPAN, Span, caller_span, tracing
 

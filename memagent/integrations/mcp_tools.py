@@ -20,18 +20,31 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, Field
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
 from memagent.client.wire import TrialOutcome
-from memagent.core.answers import Hit, Question, SearchEvidence
-from memagent.core.errors import ConfigError, InputError, MemoryNotFound
-from memagent.core.ops import Add, OpBatch
-from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
-from memagent.designs.base import quoted
-from memagent.integrations.access import Access
+from memagent.integrations.access import (
+    MAX_TEXT_CHARS,
+    Access,
+    Add,
+    Agent,
+    AsyncAgent,
+    ConfigError,
+    Fact,
+    Hit,
+    InputError,
+    MemoryItem,
+    MemoryNotFound,
+    Moment,
+    OpBatch,
+    Question,
+    Record,
+    SearchEvidence,
+    SourceRef,
+    Text,
+    Trust,
+    as_question,
+    quoted,
+)
 from memagent.memory.care.undo import adds_items
-from memagent.memory.incoming import as_question
-from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.pages.document import title_of
 from memagent.tracing import operation_span, records_content, result_figures
 

@@ -26,9 +26,16 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from memagent.build import Store
-from memagent.core.errors import InputError
-from memagent.core.ops import Add, OpBatch
-from memagent.core.records import Fact, Record, Scope, SourceRef, Text
+from memagent.integrations.access import (
+    Add,
+    Fact,
+    InputError,
+    OpBatch,
+    Record,
+    Scope,
+    SourceRef,
+    Text,
+)
 from memagent.integrations.mem0_calls import (
     Note,
     Owner,

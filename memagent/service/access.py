@@ -75,8 +75,7 @@ RequestKey = Annotated[
 
 def service_of(connection: HTTPConnection) -> Service:
     """Return the service a connection belongs to."""
-    service: Service = connection.app.state.service
-    return service
+    return connection.app.state.service
 
 
 def caller_of(connection: HTTPConnection) -> Caller:

@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from contextvars import Context
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, get_type_hints
@@ -309,7 +309,7 @@ class McpMount:
         self._running: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._lock = asyncio.Lock()
-        self._discreet = _Discreet()
+        self._entered = ExitStack()
         # The route to add to an app; it is not in the OpenAPI document, since MCP
         # describes its tools itself.
         self.route: Final = Route(PATH, self, include_in_schema=False)
@@ -350,7 +350,8 @@ class McpMount:
                 endpoint = await asyncio.to_thread(
                     McpEndpoint, _agent_of, tools=tools, max_body_bytes=max_body_bytes
                 )
-                self._discreet.take_over()
+                if not self._endpoints:
+                    self._entered.enter_context(_discreet())
                 started = asyncio.Event()
                 running = asyncio.get_running_loop().create_task(
                     endpoint.run(started, self._stop), context=Context()
@@ -365,7 +366,7 @@ class McpMount:
         self._stop.set()
         if self._running:
             await asyncio.wait(self._running)
-        self._discreet.give_back()
+        self._entered.close()
 
 
 def _named(request: Request, name: str) -> str | None:
@@ -374,8 +375,23 @@ def _named(request: Request, name: str) -> str | None:
 
 
 def _agent_of(request: Any) -> AsyncAgent:
-    agent: AsyncAgent = request.scope[_AGENT]
-    return agent
+    return request.scope[_AGENT]
+
+
+@contextmanager
+def _discreet() -> Generator[None]:
+    """Have all records of the vendor's loggers come to `_Discreet`, not to the program's log."""
+    vendor, handler = logging.getLogger("mcp"), _Discreet(logging.WARNING)
+    propagate, level = vendor.propagate, vendor.level
+    vendor.addHandler(handler)
+    vendor.propagate = False
+    vendor.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        vendor.removeHandler(handler)
+        vendor.propagate = propagate
+        vendor.setLevel(level)
 
 
 class _Discreet(logging.Handler):
@@ -384,29 +400,7 @@ class _Discreet(logging.Handler):
     Its own messages may hold text of users.
     """
 
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._before: tuple[bool, int] | None = None
-
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record without its message."""
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else "trouble"
         _log.log(record.levelno, "mcp: %s at %s:%d", kind, record.filename, record.lineno)
-
-    def take_over(self) -> None:
-        """Have all records of the vendor's loggers come here instead of to the program's log."""
-        if self._before is None:
-            vendor = logging.getLogger("mcp")
-            self._before = vendor.propagate, vendor.level
-            vendor.addHandler(self)
-            vendor.propagate = False
-            vendor.setLevel(logging.WARNING)
-
-    def give_back(self) -> None:
-        """Leave the vendor's loggers as they were."""
-        if self._before is not None:
-            vendor = logging.getLogger("mcp")
-            vendor.removeHandler(self)
-            vendor.propagate, level = self._before
-            vendor.setLevel(level)
-            self._before = None

@@ -26,9 +26,9 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractContextManager
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
@@ -44,21 +44,6 @@ from memagent.service.data.database import ServiceDatabase, snapshots
 from memagent.service.metrics import Metrics
 
 
-class _Open:
-    __slots__ = ("agent", "users")
-
-    def __init__(self, agent: AsyncAgent) -> None:
-        self.agent = agent
-        self.users = 0
-
-    def __enter__(self) -> AsyncAgent:
-        self.users += 1
-        return self.agent
-
-    def __exit__(self, *_: object) -> None:
-        self.users -= 1
-
-
 class Banks:
     """Agents by scope. Used from one event loop."""
 
@@ -66,36 +51,36 @@ class Banks:
         self._make = make
         self._most = most
         self._metrics = metrics
-        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._open: OrderedDict[str, AsyncAgent] = OrderedDict()
+        self._users: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._open)
 
     def users_of(self, scope: Scope) -> int:
         """Return how many are at work on a memory."""
-        opened = self._open.get(scope.key)
-        return 0 if opened is None else opened.users
+        return self._users[scope.key]
 
-    def agent(self, scope: Scope) -> AbstractContextManager[AsyncAgent]:
-        """Return the agent of a scope, which stays open as long as it is in use.
-
-        Enter it before anything else happens.
-        """
-        opened = self._open.get(scope.key)
-        if opened is None:
-            opened = self._open[scope.key] = _Open(self._make(scope))
+    @contextmanager
+    def agent(self, scope: Scope) -> Generator[AsyncAgent]:
+        """Open the agent of a scope, which stays open as long as it is in use."""
+        key = scope.key
+        agent = self._open.get(key)
+        if agent is None:
+            agent = self._open[key] = self._make(scope)
             self._metrics.count("banks_opened")
             self._metrics.banks_open.set(len(self._open))
-        else:
-            self._open.move_to_end(scope.key)
-        if len(self._open) > self._most:
-            unused = (key for key, entry in self._open.items() if not entry.users)
-            oldest = next((key for key in unused if key != scope.key), None)
-            if oldest is not None:
-                del self._open[oldest]
-                self._metrics.count("banks_evicted")
-                self._metrics.banks_open.set(len(self._open))
-        return opened
+        self._open.move_to_end(key)
+        self._users[key] += 1
+        unused = (other for other in self._open if not self._users[other])
+        if len(self._open) > self._most and (oldest := next(unused, None)) is not None:
+            del self._open[oldest], self._users[oldest]
+            self._metrics.count("banks_evicted")
+            self._metrics.banks_open.set(len(self._open))
+        try:
+            yield agent
+        finally:
+            self._users[key] -= 1
 
 
 _SEAL_BYTES = 16

@@ -21,6 +21,7 @@ from memagent.integrations.access import (
     Access,
     Agent,
     AsyncAgent,
+    MemoryBank,
     Message,
     MissingExtra,
     Trust,
@@ -28,7 +29,6 @@ from memagent.integrations.access import (
 )
 from memagent.integrations.documents import DocumentBank
 from memagent.integrations.mcp_tools import memory_functions
-from memagent.memory.bank import MemoryBank
 
 try:
     from agents import function_tool

@@ -46,14 +46,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 import memagent
-from memagent.client.http import Problem, ServiceError, plain_problem, problem_of
+from memagent.client.http import Problem, ServiceError
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound, fault_in
 from memagent.core.records import Scope, clean_text
 from memagent.pages.document import title_of
 from memagent.pages.journal_words import op_counts, op_text, refusal_words
 from memagent.service.access import AgentId, Call, RunId, UserId, caller_of, metered, service_of
 from memagent.service.data.leases import LOCAL, LOCAL_USER, Caller
-from memagent.service.gate import request_id_of, tell_failure
+from memagent.service.gate import problem_for, request_id_of, tell_failure
 from memagent.service.hosting import Service
 
 SESSION_S: Final = 12 * 3_600
@@ -507,17 +507,10 @@ def _refused(request: Request, exc: Exception) -> Response:
 
 def _problem(request: Request, exc: Exception) -> Problem:
     """Return what went wrong as a problem, and log what is no fault of the caller."""
-    about = partial(plain_problem, request_id=request_id_of(request))
-    if isinstance(exc, MemAgentError):
-        problem = problem_of(exc, request_id=request_id_of(request))
-    elif isinstance(exc, RequestValidationError):
-        names = sorted({str(fault["loc"][-1]) for fault in exc.errors()})
-        problem = about("invalid_request", f"this cannot be read: {', '.join(names)}")
-    elif isinstance(exc, HTTPException):
-        code = "no_such_path" if exc.status_code == 404 else "malformed"
-        problem = about(code, str(exc.detail), status=exc.status_code)
-    else:
-        problem = about("internal_error", "something went wrong in the service")
+    problem = problem_for(exc, request_id=request_id_of(request))
+    if isinstance(exc, RequestValidationError):
+        names = ", ".join(sorted({str(fault["loc"][-1]) for fault in exc.errors()}))
+        problem = problem.model_copy(update={"detail": f"this cannot be read: {names}"})
     if problem.status >= 500:
         tell_failure(exc, request_id=problem.request_id)
     return problem

@@ -54,7 +54,7 @@ from memagent.service.data.idempotency import (
     ResponseCache,
     SharedResponseCache,
 )
-from memagent.service.data.jobs import JobRunner, Jobs, JobWork
+from memagent.service.data.jobs import Jobs, JobWork
 from memagent.service.data.leases import JobTable, KeyRing, Leases, LeaseTable
 from memagent.service.metrics import MeteredModel, Metrics
 from memagent.service.programs import table_of
@@ -114,17 +114,8 @@ class Service:
         self.requests = IdempotentRequests(self.journal, self.responses, self.leases, self.metrics)
         self.banks = Banks(self._agent, most=self.settings.max_banks, metrics=self.metrics)
         table = JobTable(self.database, self.leases.table)
-        work = JobWork(
-            table,
-            self.leases,
-            self.banks,
-            self.journal,
-            self.responses,
-            side_by_side=self.settings.ingest_jobs,
-        )
-        attempts = self.settings.job_attempts
-        runner = JobRunner(work, table, self.leases, self.metrics, attempts=attempts)
-        self.jobs = Jobs(table, work, runner, self.leases, self.banks, most=self.settings.max_jobs)
+        work = JobWork(table, self.leases, self.banks, self.requests, self.metrics, self.settings)
+        self.jobs = Jobs(table, work, self.leases, self.banks, most=self.settings.max_jobs)
         self.ready = False
         self.stopping = False
         self._meters: OrderedDict[str, tuple[float, float]] = OrderedDict()

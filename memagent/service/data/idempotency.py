@@ -139,9 +139,9 @@ class IdempotentRequests:
         leases: Leases,
         metrics: Metrics,
     ) -> None:
-        self._journal, self._leases, self._metrics = journal, leases, metrics
+        self.journal, self._leases, self._metrics = journal, leases, metrics
         self._shared = leases.table.shared
-        self._responses = responses
+        self.responses = responses
         self._running: set[tuple[str, str]] = set()
 
     async def once(
@@ -181,7 +181,7 @@ class IdempotentRequests:
                 return pending.response or response
             if response.status_code < 400 and type(response) is Response:
                 with suppress(StoreUnavailable):  # the work itself is done
-                    await self._responses.put(scope, key, digest, CachedResponse.of(response))
+                    await self.responses.put(scope, key, digest, CachedResponse.of(response))
             return response
 
     @asynccontextmanager
@@ -208,8 +208,8 @@ class IdempotentRequests:
 
     async def drop(self, scope: Scope, key: str) -> bool:
         """Delete the response that the journal stores for a key; tell whether there was one."""
-        await self._responses.drop(scope, key)
-        return await asyncio.to_thread(self._journal.inner.drop_response, scope, key)
+        await self.responses.drop(scope, key)
+        return await asyncio.to_thread(self.journal.inner.drop_response, scope, key)
 
     async def _stored(self, scope: Scope, key: str, digest: str) -> Response | None:
         """Return the stored response to a request; None when its key is unknown.
@@ -229,10 +229,10 @@ class IdempotentRequests:
 
     async def _known(self, scope: Scope, key: str) -> tuple[str, CachedResponse] | None:
         """Return the digest of the request that came with a key, and its response."""
-        known = await self._responses.get(scope, key)
+        known = await self.responses.get(scope, key)
         if known is not None:
             return known
-        find = self._journal.inner.response
+        find = self.journal.inner.response
         stored = await asyncio.to_thread(find, scope, key) if self._shared else find(scope, key)
         if stored is None:
             return None

@@ -12,14 +12,18 @@ from html import escape
 from environments.evaluation import tables
 from environments.evaluation.arms import IDEAL
 from environments.evaluation.figures import ArmReport, Figure, Report
-from memagent.pages.charts import Axes, Figure as Cell, bar_chart, dot_chart, share
-from memagent.pages.document import (
+from memagent.pages.charts import (
+    Axes,
+    Figure as Cell,
+    bar_chart,
     best_of,
+    dot_chart,
     figure_cells,
     figures,
     fold,
     report_page,
     section,
+    share,
     table,
     tiles,
 )

@@ -45,7 +45,7 @@ from memagent.integrations.access import (
     quoted,
 )
 from memagent.memory.care.undo import adds_items
-from memagent.pages.document import title_of
+from memagent.pages.journal_words import title_of
 from memagent.tracing import operation_span, records_content, result_figures
 
 ShortText = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]

@@ -49,8 +49,7 @@ import memagent
 from memagent.client.http import Problem, ServiceError
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound, fault_in
 from memagent.core.records import Scope, clean_text
-from memagent.pages.document import title_of
-from memagent.pages.journal_words import op_counts, op_text, refusal_words
+from memagent.pages.journal_words import op_counts, op_text, refusal_words, title_of
 from memagent.service.access import AgentId, Call, RunId, UserId, caller_of, metered, service_of
 from memagent.service.data.leases import LOCAL, LOCAL_USER, Caller
 from memagent.service.gate import problem_for, request_id_of, tell_failure

@@ -26,7 +26,7 @@ from memagent.core.long_work import aside
 from memagent.core.ops import Update
 from memagent.core.records import Granularity, MemoryItem, Session, TimeSpan, Turn, content_id
 from memagent.core.snapshot import Commit, HistoryEntry
-from memagent.pages.document import Piece, word_diff
+from memagent.pages.journal_words import Piece, word_diff
 from memagent.service.routes import users as care
 from memagent.service.routes.exchange import (
     PageRequest,

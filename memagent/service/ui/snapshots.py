@@ -31,8 +31,8 @@ from memagent.core.snapshot import SnapshotDiff
 from memagent.events.merge import story_key
 from memagent.events.visibility import OutOfSight
 from memagent.memory.graph_export import graph_document
-from memagent.pages.document import word_diff
 from memagent.pages.graph_page import SCRIPTS, moment_of, page_data, safe_json
+from memagent.pages.journal_words import word_diff
 from memagent.service.routes import snapshots as routes
 from memagent.service.routes.snapshots import neighbourhood
 from memagent.service.ui.frame import (

@@ -357,13 +357,9 @@ async def _exported(connection: Connection) -> tuple[dict[str, Any], bytes]:
 
 
 def _past_terms(when: AsOf) -> dict[str, Any]:
-    moments = {"as_of_said": when.said, "as_of_valid": when.valid}
-    seq: dict[str, Any] = {}
-    if isinstance(when.recorded, int):
-        seq = {"as_of_seq": when.recorded}
-    else:
-        moments["as_of_recorded"] = when.recorded
-    return seq | {name: moment.isoformat() for name, moment in moments.items() if moment}
+    """Return the query that names a point in time."""
+    known = when.model_dump(mode="json", exclude_none=True)
+    return {f"as_of_{'seq' if isinstance(at, int) else axis}": at for axis, at in known.items()}
 
 
 async def _write_file(path: Path, content: bytes, outcome: str = "") -> None:

@@ -171,12 +171,14 @@ class Access:
 
 
 class Coalescer(Generic[Op, Result]):
-    """Joins the batches of each event loop for one function that carries them out."""
+    """Joins the batches of each event loop for one function that carries them out.
+
+    The function takes operations and returns one result for each, in order.
+    """
 
     __slots__ = ("_run", "_tasks", "_waiting")
 
     def __init__(self, run: Callable[[list[Op]], Awaitable[list[Result]]]) -> None:
-        """Take the function that carries out operations: one result for each, in order."""
         self._run = run
         self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting[Op, Result]] = (
             WeakKeyDictionary()

@@ -347,14 +347,12 @@ class MirrorReport(Record):
 class StoreMirror:
     """One namespace of a LangGraph store that mirrors one user's memory.
 
-    A document's key is the item's id, its value text and provenance.
+    A document's key is the item's id, its value text and provenance. It takes the
+    namespace over: documents there that are no items are removed. Raises `InputError` for
+    a `MemoryStore`.
     """
 
     def __init__(self, store: BaseStore, namespace: tuple[str, ...]) -> None:
-        """Take over a namespace: documents there that are no items are removed.
-
-        Raises `InputError` for a `MemoryStore`.
-        """
         if isinstance(store, MemoryStore):
             raise InputError("a MemoryStore is the memory itself; mirror into another store")
         self.store = store

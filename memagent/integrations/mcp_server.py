@@ -352,13 +352,10 @@ class McpEndpoint:
     The surrounding server authenticates the request and checks its Host and Origin.
     Every request is a POST that stands by itself and is answered with JSON; a session
     id that a client makes up means nothing. `run` runs in one task, requests meanwhile.
+    Making one loads the `mcp` package for half a second, and raises `MissingExtra` without.
     """
 
     def __init__(self, agent_of: AgentOf, *, tools: Collection[str], max_body_bytes: int) -> None:
-        """Build the server, which loads the `mcp` package for half a second.
-
-        Raises `MissingExtra` without the package.
-        """
         server = build_mcp_server(agent_of, tools=tools)
         from mcp.server.transport_security import TransportSecuritySettings
 

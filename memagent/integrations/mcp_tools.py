@@ -167,13 +167,13 @@ class TrialReported(Record):
 
 
 class MemoryTools:
-    """The tools, as coroutines over the memory of whoever is asking."""
+    """The tools, as coroutines over the memory of whoever is asking.
+
+    A function gives the agent of the present call. Without `deletes` no undo takes a
+    memory away.
+    """
 
     def __init__(self, agent_of_call: Callable[[], AsyncAgent], *, deletes: bool = True) -> None:
-        """Take the function that gives the agent of the present call.
-
-        Without `deletes` no undo takes a memory away.
-        """
         self._agent, self._deletes = agent_of_call, deletes
 
     async def add(

@@ -304,7 +304,6 @@ class Memory:
         design: MemoryDesign | str | None = None,
         settings: AgentSettings | None = None,
     ) -> None:
-        """Open the store; see `AsyncMemory`."""
         self._memory = AsyncMemory(
             config, path=path, model=model, embedder=embedder, design=design, settings=settings
         )

@@ -35,6 +35,7 @@ from memagent.service.data.idempotency import MAX_KEY_CHARS, request_digest
 from memagent.service.data.leases import LOCAL, LOCAL_USER, Caller
 from memagent.service.hosting import Service
 from memagent.service.programs import Asker
+from memagent.state.fold import BankState
 
 P = ParamSpec("P")
 _log = logging.getLogger(__name__)
@@ -234,6 +235,11 @@ class Call:
                 retryable=True,
             )
         return self.service.banks.agent(self.scope)
+
+    async def state(self) -> BankState:
+        """Return the state of this memory as it is now."""
+        with self.agent() as agent:
+            return await agent.bank.sync()
 
     @property
     def journal_key(self) -> str:

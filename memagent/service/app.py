@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from contextvars import Context
@@ -94,18 +95,10 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
 """Every part of the API, in the order of the documentation."""
 PAGES: Final[tuple[APIRouter, ...]] = (
     frame.router,
-    overview.overview_router,
-    turns.ask_router,
-    memory_pages.listing_router,
-    memory_pages.memory_router,
-    memory_pages.review_router,
-    snapshot_pages.graph_router,
+    overview.router,
     turns.router,
+    memory_pages.router,
     snapshot_pages.router,
-    overview.users_router,
-    overview.jobs_router,
-    overview.runs_router,
-    overview.health_router,
     frame.sign_in_router,
 )
 """Every part of the dashboard, in the order in which an address finds them.
@@ -130,7 +123,7 @@ def create_app() -> FastAPI:
     )
     for router in (*ROUTERS, *PAGES):
         app.include_router(router)
-    app.state.mcp = McpMount()
+    app.state.mcp, app.state.figures = McpMount(), OrderedDict()
     app.router.routes.append(app.state.mcp.route)
     app.router.routes.insert(0, FastRoutes(memories.router.routes))
     problems.install(app)

@@ -378,7 +378,6 @@ class SyncMemory:
     """
 
     def __init__(self, run: Run) -> None:
-        """Take the function that waits for a coroutine over the memory."""
         self._run = run
 
     add = blocking(Memory.add)

@@ -344,8 +344,7 @@ def _parted(
 
 
 async def _match(call: Call, thread: str | None, history: list[Spoken]) -> ThreadMatch:
-    with call.agent() as agent:
-        state = await agent.bank.sync()
+    state = await call.state()
     find = partial(continued, thread=thread) if thread else match_history
     large = sum(len(each.text) for each in history) >= LARGE_CHARS
     return await aside(find, state, history=history) if large else find(state, history=history)

@@ -501,8 +501,7 @@ async def _resolved(call: Call, item: Item) -> Item:
 async def _continued(call: Call, before: Item) -> Continued:
     """Return the conversation of a stored response, up to it."""
     use = before["memagent"]
-    with call.agent() as agent:
-        turns = thread_turns(await agent.bank.sync(), use["thread"])
+    turns = thread_turns(await call.state(), use["thread"])
     last = next((at for at, turn in enumerate(turns, 1) if turn.id == use["turn_ids"][-1]), 0)
     if not last:
         raise _not_there(before["id"])

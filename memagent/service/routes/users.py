@@ -125,8 +125,7 @@ async def _session(body: NewSession, call: Call) -> Session:
     session_id = body.id or content_id("ses", call.journal_key if call.key else uuid.uuid4().hex)
     at = body.at
     if at is None:
-        with call.agent() as agent:
-            known = (await agent.bank.sync()).sessions.get(session_id)
+        known = (await call.state()).sessions.get(session_id)
         at = known.at if known is not None else system_clock()
     # a turn's id would grow too long with some ids of sessions
     short = session_id if len(session_id) <= 240 else content_id("ses", session_id)
@@ -394,8 +393,7 @@ async def list_trials(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Response:
     """List trials, newest first."""
-    with call.agent() as agent:
-        trials = newest_trials(await agent.bank.sync())
+    trials = newest_trials(await call.state())
     items, further = page_of(
         call,
         trials,

@@ -60,9 +60,7 @@ Deed = Literal["", "restore", "fork"]
 @router.get("/ui/snapshots")
 async def snapshots(viewer: Reader) -> HTMLResponse:
     """Show the snapshots, newest first."""
-    infos = await _infos(viewer)
-    with viewer.agent() as agent:
-        state = await agent.bank.sync()
+    infos, state = await _infos(viewer), await viewer.state()
     return page(
         viewer.request,
         "snapshots/list.html",
@@ -89,9 +87,7 @@ async def take(viewer: Writer) -> Response:
 @router.get("/ui/snapshots/one")
 async def snapshot(viewer: Reader, id: Id, deed: Deed = "") -> HTMLResponse:
     """Show one snapshot; with `deed` ask whether to do it."""
-    info = await routes.find_snapshot(viewer, id)
-    with viewer.agent() as agent:
-        state = await agent.bank.sync()
+    info, state = await routes.find_snapshot(viewer, id), await viewer.state()
     return page(
         viewer.request,
         "snapshots/one.html",
@@ -172,8 +168,7 @@ async def _compared(viewer: Viewer, before: str, after: str) -> dict[str, Any]:
         raise InputError("choose two different points")
     response = await routes.diff(before, viewer, None if after == NOW else after)
     diff = SnapshotDiff.model_validate_json(bytes(response.body))
-    with viewer.agent() as agent:
-        state = await agent.bank.sync()
+    state = await viewer.state()
     changed = [
         (old, new, word_diff(old.text, new.text) if old.text != new.text else ())
         for old, new in diff.changed
@@ -211,7 +206,6 @@ def _title(info: SnapshotInfo) -> str:
     return f"“{info.name}”" if info.name else f"the snapshot of {info.created_at:%Y-%m-%d %H:%M}"
 
 
-graph_router = page_router()
 _PAGE: Final = 60
 _MOST_TURNS: Final = 20
 _KINDS: Final = {
@@ -247,7 +241,7 @@ _RELATIONS: Final = {
 }
 
 
-@graph_router.get("/ui/graph")
+@router.get("/ui/graph")
 async def graph(viewer: Reader, most: Most = FIRST_DRAWN, around: NodeId = "") -> HTMLResponse:
     """Show the graph on a canvas: the best connected nodes, or those around one."""
     with viewer.agent() as agent:
@@ -268,7 +262,7 @@ async def graph(viewer: Reader, most: Most = FIRST_DRAWN, around: NodeId = "") -
     )
 
 
-@graph_router.get("/ui/graph/data")
+@router.get("/ui/graph/data")
 async def data(viewer: Reader, most: Most = FIRST_DRAWN, around: NodeId = "") -> Response:
     """Return what the canvas draws, places included; `most` 0 is the whole graph."""
     with viewer.agent() as agent:
@@ -278,7 +272,7 @@ async def data(viewer: Reader, most: Most = FIRST_DRAWN, around: NodeId = "") ->
     return Response(await aside(_json, document), media_type="application/json")
 
 
-@graph_router.get("/ui/graph/list")
+@router.get("/ui/graph/list")
 async def listing(
     viewer: Reader,
     kind: Kind = "",
@@ -308,7 +302,7 @@ async def listing(
     )
 
 
-@graph_router.get("/ui/graph/timeline")
+@router.get("/ui/graph/timeline")
 async def timeline(viewer: Reader, kind: Kind = "", start: Start = 0) -> HTMLResponse:
     """Show what happened, month by month: events where the memory has them, else its items."""
     state, nodes = await _in_sight(viewer)
@@ -334,7 +328,7 @@ async def timeline(viewer: Reader, kind: Kind = "", start: Start = 0) -> HTMLRes
     )
 
 
-@graph_router.get("/ui/graph/node")
+@router.get("/ui/graph/node")
 async def node(
     viewer: Reader, id: Annotated[str, Query(min_length=1, max_length=300)]
 ) -> HTMLResponse:

@@ -12,21 +12,18 @@ from html import escape
 from environments.evaluation import tables
 from environments.evaluation.arms import IDEAL
 from environments.evaluation.figures import ArmReport, Figure, Report
-from memagent.pages.charts import (
-    Axes,
-    Figure as Cell,
+from environments.evaluation.report_page import (
     bar_chart,
     best_of,
-    dot_chart,
     figure_cells,
     figures,
     fold,
     report_page,
     section,
-    share,
     table,
     tiles,
 )
+from memagent.pages.charts import Axes, Figure as Cell, dot_chart, share
 
 _LESS_IS_BETTER = frozenset({"m_fail", "m_fail_content", "rejected", "unreadable"})
 _NO_BEST = frozenset({"memory_share", "add", "update", "delete", "noop"})

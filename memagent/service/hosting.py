@@ -46,7 +46,7 @@ from memagent.journal.sqlite import SqlJournal
 from memagent.llm.wrappers import models_of
 from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel
-from memagent.service.banks import Banks, Cursors, SnapshotTable
+from memagent.service.data.banks import Banks, Cursors, SnapshotTable
 from memagent.service.data.database import ServiceDatabase
 from memagent.service.data.idempotency import (
     IdempotentJournal,

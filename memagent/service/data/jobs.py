@@ -37,7 +37,7 @@ from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.rows import scope_digest, scope_key, system_clock
 from memagent.memory.care.redaction import needles_of_all, searched
 from memagent.memory.facade import Memory
-from memagent.service.banks import Banks, describe_file, open_file
+from memagent.service.data.banks import Banks, describe_file, open_file
 from memagent.service.data.idempotency import PENDING, IdempotentRequests
 from memagent.service.data.leases import CANCELLED, JobTable, Leases, job_place
 from memagent.service.metrics import Metrics, job_line

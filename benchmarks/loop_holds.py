@@ -32,9 +32,8 @@ from loop_stalls import JSON, Longest
 from memagent.build import open_store
 from memagent.config import AgentSettings
 from memagent.service.app import build_routes, create_app
-from memagent.service.connections import serving_interpreter
 from memagent.service.gate import Gate
-from memagent.service.hosting import Service
+from memagent.service.hosting import Service, serving_interpreter
 
 BODY_BYTES = 3_900_000
 TEXT = "Ana moved to Porto in May 2019 and likes the sea. "

@@ -29,9 +29,8 @@ from memagent.core.answers import MAX_QUESTION_CHARS
 from memagent.core.records import MAX_TURN_CHARS
 from memagent.memory.options import MAX_TEXT_CHARS
 from memagent.service.app import create_app
-from memagent.service.connections import serving_interpreter
 from memagent.service.gate import Gate
-from memagent.service.hosting import Service
+from memagent.service.hosting import Service, serving_interpreter
 
 PIECES = (
     *("x", " ", "\n", "1 ", "a ", ".", "-", "[", "<", '"', "A.B.", "Aa Bb ", "I'm ", "the "),

@@ -38,8 +38,13 @@ from memagent.designs.base import MemoryDesign
 from memagent.memory.incoming import Said, When, as_session
 from memagent.opening.parts import build_model
 from memagent.protocols import ChatModel, Embedder
-from memagent.sync.live_agent import Background, LiveAgent
-from memagent.sync.verbs import SyncMemory as SyncMemory, blocking, blocking_stream
+from memagent.sync.live_agent import (
+    Background,
+    LiveAgent,
+    SyncMemory as SyncMemory,
+    blocking,
+    blocking_stream,
+)
 
 if TYPE_CHECKING:
     from memagent.graphs.chat_run import ChatOptions

@@ -37,8 +37,8 @@ from memagent.build import open_store
 from memagent.config import AgentSettings, ServiceSettings
 from memagent.memory.bank import system_clock
 from memagent.service.app import serve_app
-from memagent.service.connections import ServerConfig
 from memagent.service.hosting import Service
+from memagent.service.server import ServerConfig
 
 BODY = (
     b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"

@@ -37,8 +37,8 @@ import uvicorn
 from memagent.build import open_store
 from memagent.config import AgentSettings, ServiceSettings
 from memagent.service.app import serve_app
-from memagent.service.connections import ServerConfig
 from memagent.service.hosting import Service
+from memagent.service.server import ServerConfig
 
 CLIENTS = 4
 USER = {"user_id": "ann"}

@@ -66,7 +66,7 @@ LONGEST = {
     "memagent.designs.parts.rules.statements": 1_000,
     "memagent.state.backing": MAX_TEXT_CHARS,
     "memagent.language.vocabulary": MAX_TEXT_CHARS,
-    "memagent.pages.document": MAX_TEXT_CHARS,
+    "memagent.pages.journal_words": MAX_TEXT_CHARS,
     "memagent.memory.graph_export": MAX_TEXT_CHARS,
     "memagent.search.cuts._FIXED": MAX_TEXT_CHARS,
     "memagent.embed.static": static.MAX_CHARS,

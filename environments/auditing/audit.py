@@ -15,6 +15,8 @@ from datetime import datetime, timedelta
 from typing import TypedDict, Unpack
 
 from environments.auditing.measures import (
+    AuditReport,
+    Finding,
     contradictions,
     duplicates,
     growth,
@@ -23,7 +25,6 @@ from environments.auditing.measures import (
     shares,
     stale,
 )
-from environments.auditing.report import AuditReport, Finding
 from environments.auditing.rules import Claim, claim_of, says_nothing
 from environments.records import Episode
 from environments.rewards import metrics

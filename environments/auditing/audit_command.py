@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from environments.auditing.audit import AuditRules, audit, item_vectors, op_mix
-from environments.auditing.report import MEASURES, AuditReport, Finding, Measure
+from environments.auditing.measures import MEASURES, AuditReport, Finding, Measure
 from environments.auditing.user_stores import (
     Db,
     SettingsOption,

@@ -1,4 +1,6 @@
-"""A model whose replies are right: it knows what a world's dialogue told.
+"""Replies as a weak model might give them.
+
+A model whose replies are right: it knows what a world's dialogue told.
 
 `OracleModel` stands where a language model would. It reads the very prompts that the
 agent sends, and replies in the JSON that they ask for, so the real agent is played and
@@ -9,25 +11,54 @@ rightly about *that* one.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from environments.demonstrations.decisions import OpDecider, guess_ops
 from environments.demonstrations.extraction import FactNoter
 from environments.demonstrations.prompts import (
     brief_op,
     compact_json,
+    entries_of,
     facts_and_memories,
     shown_line,
 )
-from environments.demonstrations.spoiling import spoil
 from environments.worlds.language.lexicon import Lexicon
 from environments.worlds.readers.notes import NoteLanguage
 from environments.worlds.readers.players import answer_from
 from environments.worlds.truth import Truth
 from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
 from memagent.core.records import Session, content_id
+
+
+def spoil(rng: random.Random, reply: str) -> str:
+    """Spoil a right reply: cut it off, drop an entry, double one, or add everything.
+
+    The result is never the reply itself.
+    """
+    has_entries = entries_of(json.loads(reply))
+    kinds = ["cut", "missing", "twice", "added"] if has_entries else ["cut"]
+    rng.shuffle(kinds)
+    return next(text for kind in kinds if (text := _spoil_as(kind, rng, reply)) != reply)
+
+
+def _spoil_as(kind: str, rng: random.Random, reply: str) -> str:
+    value: dict[str, Any] = json.loads(reply)
+    entries = entries_of(value)
+    if kind == "cut":
+        return reply[: rng.randrange(1, len(reply))]
+    if kind == "missing":
+        del entries[rng.randrange(len(entries))]
+    elif kind == "twice":
+        entries.append(rng.choice(entries))
+    elif "ops" in value:
+        value["ops"] = [
+            {name: entry[name] for name in entry if name in ("op", "fact")} | {"op": "ADD"}
+            for entry in entries
+        ]
+    return compact_json(value)
 
 
 class Mistakes(TypedDict, total=False):

@@ -38,9 +38,7 @@ from environments.evaluation.figures import Report, report_of
 from environments.evaluation.html_report import html_report
 from environments.evaluation.judge import STEADY, build_judge, judge_config, judge_scores
 from environments.evaluation.known_worlds import Worlds
-from environments.evaluation.progress import Progress
-from environments.evaluation.runs import plan, run_evaluation
-from environments.evaluation.score_files import load_config, write_score
+from environments.evaluation.runs import Progress, load_config, plan, run_evaluation, write_score
 from environments.evaluation.tables import print_report
 from environments.options import command
 from environments.records import Episode

@@ -12,8 +12,8 @@ from html import escape
 from environments.evaluation import tables
 from environments.evaluation.arms import IDEAL
 from environments.evaluation.figures import ArmReport, Figure, Report
-from memagent.pages.charts import Axes, Figure as Cell, bar_chart, dot_chart, share
-from memagent.pages.document import (
+from environments.evaluation.report_page import (
+    bar_chart,
     best_of,
     figure_cells,
     figures,
@@ -23,6 +23,7 @@ from memagent.pages.document import (
     table,
     tiles,
 )
+from memagent.pages.charts import Axes, Figure as Cell, dot_chart, share
 
 _LESS_IS_BETTER = frozenset({"m_fail", "m_fail_content", "rejected", "unreadable"})
 _NO_BEST = frozenset({"memory_share", "add", "update", "delete", "noop"})

@@ -1,4 +1,15 @@
-"""Running an evaluation: episodes times arms, each pair once, in several processes, resumable.
+"""The progress of an evaluation and the time left, on standard error.
+
+The unit is one question asked of one arm. On a terminal one line is kept up to date;
+elsewhere a line is written now and then. The time left goes by the speed so far of what
+was really played, so it is rough while the arms differ much.
+
+The files of an evaluation's folder: `config.json` and a file of scores a pair.
+
+`questions/<arm>/<episode>.jsonl` has a line a question, then one line about the episode.
+A file appears whole or not at all.
+
+Running an evaluation: episodes times arms, each pair once, in several processes, resumable.
 
 A pair whose file is there and holds no failure is not run again. A folder begun with
 another configuration or other data is refused, so that one table never mixes two. A
@@ -9,7 +20,9 @@ nothing. Keys and addresses of models are handed to the processes and written no
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -17,26 +30,171 @@ from itertools import islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
+from time import monotonic
+from types import TracebackType
+from typing import Self
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from environments.errors import EnvironmentFault
 from environments.evaluation.arms import ArmContext, open_arm, shelf_for
 from environments.evaluation.config import EvalConfig, embedder_named, model_of
 from environments.evaluation.play_figures import marked
-from environments.evaluation.progress import Progress
-from environments.evaluation.score_files import (
-    freeze,
-    read_score,
-    require_score,
-    score_path,
-    write_score,
-)
 from environments.play.rollout import play
-from environments.records import Episode, Score
+from environments.records import Episode, ProbeScore, Score
 from environments.rewards.scoring import Scoring
 from environments.views import select_probes
 from memagent.build import AgentSettings, open_store
+from memagent.core.records import content_id
+
+QUIET_S = 15.0
+"""Seconds between two lines where standard error is no terminal."""
+
+
+class Progress:
+    """Counts what is done of `total`; a context manager that owns the live line."""
+
+    def __init__(
+        self,
+        total: int = 0,
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._console = console or Console(
+            stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True
+        )
+        self._status = self._console.status("")
+        self._clock = clock
+        self._total = total
+        self._before = 0
+        self._done = 0
+        self._began = self._said = clock()
+
+    def __enter__(self) -> Self:
+        self._began = self._said = self._clock()
+        if self._console.is_terminal:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._status.stop()
+
+    def say(self, line: str) -> None:
+        """Write a line of its own."""
+        self._console.print(line)
+
+    def skip(self, questions: int) -> None:
+        """Count questions that were answered in an earlier run."""
+        self._before += questions
+
+    def advance(self, questions: int) -> None:
+        """Count questions that were answered now."""
+        self._done += questions
+        if self._console.is_terminal:
+            self._status.update(self.line())
+        elif self._clock() - self._said >= QUIET_S:
+            self._said = self._clock()
+            self.say(self.line())
+
+    def line(self) -> str:
+        """Return the line: `120 of 400 questions asked of arms, 0:30 gone, about 1:10 left`."""
+        gone = self._clock() - self._began
+        asked = self._before + self._done
+        counts = f"{asked:,} of {self._total:,} questions asked of arms, {_minutes(gone)} gone"
+        left = self._total - self._before - self._done
+        if not self._done or left <= 0:
+            return counts
+        return f"{counts}, about {_minutes(gone * left / self._done)} left"
+
+
+def _minutes(seconds: float) -> str:
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+
+
+def freeze(config: EvalConfig, out: Path) -> None:
+    """Write the configuration, or check that it equals the one there.
+
+    Raises `EnvironmentFault` naming what differs.
+    """
+    path = out / "config.json"
+    if path.exists():
+        before = load_config(path)
+        differing = [
+            name
+            for name in EvalConfig.model_fields
+            if getattr(before, name) != getattr(config, name)
+        ]
+        if differing == ["judge"] and None in (before.judge, config.judge):
+            _write(path, config.model_dump_json(indent=2) + "\n")
+        elif differing:
+            raise EnvironmentFault(
+                f"{out} holds a run with another {', '.join(differing)}; choose another --out"
+            )
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    _write(path, config.model_dump_json(indent=2) + "\n")
+
+
+def load_config(path: Path) -> EvalConfig:
+    """Load a frozen configuration. Raises `EnvironmentFault`."""
+    try:
+        return EvalConfig.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise EnvironmentFault(f"{path} is no configuration of an evaluation: {error}") from error
+
+
+def write_score(out: Path, arm: str, score: Score) -> None:
+    """Write a score's questions and its episode line."""
+    lines = [probe.model_dump_json() for probe in score.probes]
+    lines.append(json.dumps({"episode": json.loads(score.model_dump_json(exclude={"probes"}))}))
+    path = score_path(out, arm, score.episode_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path, "\n".join(lines) + "\n")
+
+
+def read_score(out: Path, arm: str, episode_id: str, *, failures: bool = False) -> Score | None:
+    """Read a score; return None when there is none.
+
+    A score with a failure counts as none, unless `failures`.
+    """
+    path = score_path(out, arm, episode_id)
+    if not path.exists():
+        return None
+    *questions, last = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    probes = [ProbeScore.model_validate_json(line) for line in questions]
+    score = Score.model_validate({**json.loads(last)["episode"], "probes": probes})
+    failed = score.failure is not None or any(probe.failure is not None for probe in probes)
+    return None if failed and not failures else score
+
+
+def require_score(out: Path, arm: str, episode_id: str) -> Score:
+    """Read a score, failures included. Raises `EnvironmentFault` when there is none."""
+    score = read_score(out, arm, episode_id, failures=True)
+    if score is None:
+        raise EnvironmentFault(f"arm {arm!r} left nothing for episode {episode_id!r} in {out}")
+    return score
+
+
+def score_path(out: Path, arm: str, episode_id: str) -> Path:
+    """Return the file of an arm's score on an episode."""
+    plain = [
+        name if re.fullmatch(r"\w[\w.-]{0,99}", name) else content_id("x", name)
+        for name in (arm, episode_id)
+    ]
+    return out / "questions" / plain[0] / f"{plain[1]}.jsonl"
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
 
 _LOOK_EVERY_S = 0.5
 

@@ -32,7 +32,7 @@ from environments.tasks.generated import (
 )
 from environments.worlds.language.lexicon import Lexicon, filled, pick
 from environments.worlds.language.spec import Person, Relation
-from environments.worlds.story.lines import words_for
+from environments.worlds.story.beats import words_for
 from environments.worlds.truth import Act, Key, ProbeTruth, Telling
 from environments.worlds.world import World
 

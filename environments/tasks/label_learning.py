@@ -29,7 +29,7 @@ from environments.tasks.generated import (
 )
 from environments.worlds.language.lexicon import Form, Lexicon, filled
 from environments.worlds.language.spec import Relation, half
-from environments.worlds.story.lines import words_for
+from environments.worlds.story.beats import words_for
 from environments.worlds.truth import Act, ProbeTruth, Telling
 from environments.worlds.world import World
 

@@ -15,8 +15,7 @@ from environments.worlds.config import WorldConfig
 from environments.worlds.language.days import spoken
 from environments.worlds.language.lexicon import Lexicon, pick
 from environments.worlds.language.spec import Kind, Person, Relation
-from environments.worlds.story.beats import Beat, Story, session_dates
-from environments.worlds.story.cast import draw_cast, offstage
+from environments.worlds.story.beats import Beat, Story, draw_cast, offstage, session_dates
 from environments.worlds.story.dialogue import DialogueRenderer
 from environments.worlds.story.writer import BeatWriter
 from environments.worlds.truth import Act

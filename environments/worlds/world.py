@@ -13,7 +13,7 @@ from environments.worlds.config import WorldConfig
 from environments.worlds.language.lexicon import Lexicon
 from environments.worlds.questions.candidates import ask_questions
 from environments.worlds.story.author import draw_story
-from environments.worlds.story.cast import draw_cast
+from environments.worlds.story.beats import draw_cast
 from environments.worlds.story.dialogue import DialogueRenderer
 from environments.worlds.truth import Truth
 from memagent.core.records import Session, Turn

@@ -44,8 +44,7 @@ async def edit(
     """Write a new version of a memory; the old one stays readable."""
     content = exactly_one(new_text, text, choices="TEXT or --text TEXT")
     with opened_memory(options, write=True) as memory:
-        known = (await memory.bank.sync()).items
-        full_id = find_id(known, item_id, user_id=options.user_id)
+        full_id = find_id((await memory.bank.sync()).items, item_id, user_id=options.user_id)
         item = await memory.update(full_id, content, version=version)
     emit(options, item, lambda: views.items_table([item]))
 

@@ -34,13 +34,16 @@ from memagent.cli.stores import (
     store_file,
     store_path,
 )
+from memagent.core import Later
 from memagent.core.errors import MemAgentError, StoreError
 
 if TYPE_CHECKING:
-    from memagent.build import Store
-    from memagent.config import AgentSettings
+    from memagent import build, config
     from memagent.core.records import Scope
-    from memagent.journal.open_database import DatabaseJournal
+    from memagent.journal import open_database, postgres, sqlite
+else:
+    build, open_database = Later("memagent.build"), Later("memagent.journal.open_database")
+    postgres, sqlite = Later("memagent.journal.postgres"), Later("memagent.journal.sqlite")
 
 
 PACKAGES = ("memagent", "environments", "train")
@@ -102,8 +105,6 @@ async def doctor(
 
 
 async def _examine_settings_and_store(report: Examination, options: Options) -> None:
-    from memagent.journal.open_database import DatabaseJournal
-
     settings = read_settings(options)
     _examine_settings(report, options, settings)
     path = store_path(options, settings)
@@ -117,23 +118,20 @@ async def _examine_settings_and_store(report: Examination, options: Options) -> 
             return
         _examine_file(report, path)
     with opened(options) as store:
-        if isinstance(store.journal, DatabaseJournal):
+        if isinstance(store.journal, open_database.DatabaseJournal):
             await _examine_journal(report, store.journal)
         for scope in await store.journal.scopes():
             await _examine_memory(report, store, scope)
 
 
 def _seal(options: Options) -> None:
-    from memagent.journal.postgres import PostgresJournal, note_ends
-    from memagent.journal.sqlite import seal_store
-
     path = store_path(options, read_settings(options))
     if isinstance(path, str):
         with opened(options) as served:
-            assert isinstance(served.journal, PostgresJournal)
-            count = note_ends(served.journal)
+            assert isinstance(served.journal, postgres.PostgresJournal)
+            count = postgres.note_ends(served.journal)
     elif path is not None and path.exists():
-        count = seal_store(*store_file(options))
+        count = sqlite.seal_store(*store_file(options))
     else:
         raise StoreError("--seal needs a store that exists")
     tell(f"noted where {count} logs end")
@@ -241,9 +239,9 @@ def _version(name: str) -> str | None:
 # -- settings and store ----------------------------------------------------------------
 
 
-def _examine_settings(report: Examination, options: Options, settings: AgentSettings) -> None:
-    from memagent.build import build_design, build_embedder
-
+def _examine_settings(
+    report: Examination, options: Options, settings: config.AgentSettings
+) -> None:
     file = settings_file(options)
     model = options.model or (settings.model.model if settings.model is not None else None)
     place = file.resolve() if file is not None else "none; defaults and MEMAGENT_* variables"
@@ -252,11 +250,13 @@ def _examine_settings(report: Examination, options: Options, settings: AgentSett
     if variables:
         report.settings["variables"] = ", ".join(variables)
     try:
-        report.settings["design"] = build_design(settings.design, has_model=model is not None).name
+        report.settings["design"] = build.build_design(
+            settings.design, has_model=model is not None
+        ).name
     except MemAgentError as exc:
         report.problems.append(message_of(exc))
     try:
-        embedder = build_embedder(options.embedder or settings.embedder)
+        embedder = build.build_embedder(options.embedder or settings.embedder)
         report.settings["embedder"] = _embedder_label(embedder.id, embedder.dim)
     except MemAgentError as exc:
         report.problems.append(message_of(exc))
@@ -288,14 +288,11 @@ def _writer(path: Path) -> str:
     return f"process {pid}"
 
 
-async def _examine_journal(report: Examination, journal: DatabaseJournal) -> None:
+async def _examine_journal(report: Examination, journal: open_database.DatabaseJournal) -> None:
     """Examine a server, the embedder that the store goes by, and where its logs end."""
     import asyncio
 
-    from memagent.journal.postgres import PostgresJournal
-    from memagent.journal.sqlite import SqlJournal
-
-    if isinstance(journal, PostgresJournal):
+    if isinstance(journal, postgres.PostgresJournal):
         facts, problems = journal.examine()
         report.store |= {"server": journal.place, **facts}
         report.problems += problems
@@ -308,7 +305,7 @@ async def _examine_journal(report: Examination, journal: DatabaseJournal) -> Non
                 f"the store goes by embedder {report.store['embedder']}, "
                 f"the settings lead to {configured}: name the first one, or run  memagent reembed"
             )
-    if isinstance(journal, SqlJournal | PostgresJournal):
+    if isinstance(journal, sqlite.SqlJournal | postgres.PostgresJournal):
         report.problems += await asyncio.to_thread(journal.compare_tips)
     report.problems += journal.verify_erased()
 
@@ -317,11 +314,13 @@ def _embedder_label(embedder_id: str, dim: int) -> str:
     return f"{embedder_id}, {dim} dimensions"
 
 
-async def _examine_memory(report: Examination, store: Store, scope: Scope) -> None:
+async def _examine_memory(report: Examination, store: build.Store, scope: Scope) -> None:
     """Verify the history of one memory, and count what it holds."""
-    from memagent.journal.open_database import DatabaseJournal
-
-    faults = store.journal.verify(scope) if isinstance(store.journal, DatabaseJournal) else []
+    faults = (
+        store.journal.verify(scope)
+        if isinstance(store.journal, open_database.DatabaseJournal)
+        else []
+    )
     label = "/".join(part for part in (scope.user_id, scope.agent_id, scope.run_id) if part)
     report.problems += [f"history of {label}: {fault}" for fault in faults]
     counts: dict[str, Any] = dict.fromkeys(_COUNTS, "?")
@@ -335,7 +334,9 @@ async def _examine_memory(report: Examination, store: Store, scope: Scope) -> No
     report.users.append({"user": label, "chain": chain, "checkpoint": checkpoint, **counts})
 
 
-async def _examine_checkpoint(report: Examination, store: Store, scope: Scope, label: str) -> str:
+async def _examine_checkpoint(
+    report: Examination, store: build.Store, scope: Scope, label: str
+) -> str:
     """Check a memory's checkpoint in full; a wrong one is a problem, a useless one is not."""
     from memagent.checkpoints.store import audit_checkpoint
     from memagent.memory.bank import MemoryBank

@@ -30,16 +30,18 @@ from memagent.cli.stores import (
     reading_memory,
     store_path,
 )
+from memagent.core import Later
 from memagent.core.errors import ConfigError, EmbeddingError, InputError, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memagent.build import Store
-    from memagent.config import AgentSettings, StoreSettings
+    from memagent import build, config
     from memagent.core.answers import GraphFormat
     from memagent.protocols import EmbeddingCache
-    from memagent.service.data.keys import KeyRing
+    from memagent.service.data.leases import KeyRing
+else:
+    build, config = Later("memagent.build"), Later("memagent.config")
 
 _TEMPLATE = """\
 # Settings of memagent, read by the command line in this folder. Variables win over this file: \
@@ -70,26 +72,25 @@ def init(
     ] = False,
 ) -> None:
     """Write a commented settings file (./memagent.toml, or --config) and make the store."""
-    from memagent.build import build_design, build_embedder, embedder_settings, open_store
-    from memagent.config import AgentSettings, ModelSettings, PostgresSettings, SqliteSettings
-
     file = options.config or SETTINGS_FILE
     check_free(file, force=force)
-    path = store_path(options, AgentSettings())
+    path = store_path(options, config.AgentSettings())
     if path is None:
         raise InputError("a memory in memory needs no settings; give --path a file")
-    settings = AgentSettings(
+    settings = config.AgentSettings(
         design=options.design or "auto",
-        store=SqliteSettings(path=path.absolute())
+        store=config.SqliteSettings(path=path.absolute())
         if isinstance(path, Path)
-        else PostgresSettings(url=path),
-        model=ModelSettings(model=options.model) if options.model is not None else None,
+        else config.PostgresSettings(url=path),
+        model=config.ModelSettings(model=options.model) if options.model is not None else None,
     )
     if options.embedder is not None:
-        settings = settings.model_copy(update={"embedder": embedder_settings(options.embedder)})
-    build_design(settings.design, has_model=settings.model is not None)
-    embedder = build_embedder(settings.embedder)
-    open_store(settings, embedder=embedder).close()
+        settings = settings.model_copy(
+            update={"embedder": build.embedder_settings(options.embedder)}
+        )
+    build.build_design(settings.design, has_model=settings.model is not None)
+    embedder = build.build_embedder(settings.embedder)
+    build.open_store(settings, embedder=embedder).close()
     file.write_text(_settings_text(settings), encoding="utf-8")
     give_consent(file)
     paths = {"settings": str(file.absolute()), "store": _place(settings.store)}
@@ -110,7 +111,7 @@ def trust(options: Options) -> None:
     emit(options, report, lambda: pairs(report))
 
 
-def _settings_text(settings: AgentSettings) -> str:
+def _settings_text(settings: config.AgentSettings) -> str:
     place = _toml(_place(settings.store))
     store = (
         f'type = "postgres"\nurl = {place}\n'
@@ -135,7 +136,7 @@ def _settings_text(settings: AgentSettings) -> str:
     )
 
 
-def _place(store: StoreSettings) -> str:
+def _place(store: config.StoreSettings) -> str:
     """Name the place of a store, without its password."""
     from memagent.journal.postgres_engine import without_password
 
@@ -159,7 +160,6 @@ async def reembed(options: Options) -> None:
 
     The embedder is that of --embedder or of the settings.
     """
-    from memagent.build import embedder_settings
     from memagent.journal.open_database import DatabaseJournal
     from memagent.search.pipeline import index_texts
 
@@ -182,23 +182,22 @@ async def reembed(options: Options) -> None:
             "texts": len(texts),
         }
         settings = store.settings.embedder
-    if options.embedder is not None and embedder_settings(options.embedder) != settings:
+    if options.embedder is not None and build.embedder_settings(options.embedder) != settings:
         tell(f"from now on give --embedder {options.embedder}, or name it in your settings")
     emit(options, report, lambda: pairs(report))
 
 
 async def _embed(
-    store: Store, cache: EmbeddingCache, texts: Sequence[str], options: Options
+    store: build.Store, cache: EmbeddingCache, texts: Sequence[str], options: Options
 ) -> None:
     """Make the vectors that the cache lacks; overwrite it if its vectors are of no use."""
-    from memagent.build import build_embedder
     from memagent.core.errors import boundary
     from memagent.embed.static import checked_rows, readable, text_digest
 
     try:
         await store.embedder.embed(texts)
     except EmbeddingError:
-        bare = build_embedder(options.embedder or store.settings.embedder)
+        bare = build.build_embedder(options.embedder or store.settings.embedder)
         with boundary(EmbeddingError, f"embedder {bare.id}"):
             answer = await bare.embed([readable(text) for text in texts])
         rows = checked_rows(answer, texts=len(texts), dim=bare.dim, embedder_id=bare.id)
@@ -268,16 +267,16 @@ def serve(
     ] = 1,
 ) -> None:
     """Serve the memory over HTTP, for any number of users; made when it is not there."""
-    from memagent.build import open_store
-    from memagent.config import check_workers
     from memagent.service.serving import serve as serve_store
 
     options = options if db is None else replace(options, path=db)
     settings = read_settings(options)
     path = store_path(options, settings)
-    check_workers(workers, shared=isinstance(path, str))
+    config.check_workers(workers, shared=isinstance(path, str))
     embedder, model = options.embedder, options.model
-    store = open_store(settings, path=path if path is not None else ":memory:", embedder=embedder)
+    store = build.open_store(
+        settings, path=path if path is not None else ":memory:", embedder=embedder
+    )
     serve_store(
         store, host=host, port=port, model=model, workers=workers, embedder=embedder, say=tell
     )
@@ -293,7 +292,7 @@ def _opened_keys(options: Options) -> Generator[KeyRing]:
         raise ConfigError("a memory in memory has no API keys; give --path a file")
     try:
         from memagent.service.data.database import ServiceDatabase
-        from memagent.service.data.keys import KeyRing
+        from memagent.service.data.leases import KeyRing
         from memagent.service.hosting import service_database_path
     except ModuleNotFoundError as exc:
         raise MissingExtra("service", needed_for="memagent keys", cause=str(exc)) from exc
@@ -318,7 +317,7 @@ def create_key(
 ) -> None:
     """Make a key and show it, this once; without --scope it may do everything but admin."""
     from memagent.memory.bank import system_clock
-    from memagent.service.data.keys import SCOPES
+    from memagent.service.data.leases import SCOPES
 
     scopes = scope or [scope for scope in SCOPES if scope != "admin"]
     with _opened_keys(options) as keys:

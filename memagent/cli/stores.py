@@ -22,16 +22,19 @@ from typer import Argument, BadParameter, Option
 
 import memagent
 from memagent.cli.frame import SETTINGS_FILE, Options, tell
+from memagent.core import Later
 from memagent.core.errors import ConfigError, InputError, MemoryNotFound, StoreError, fault_in
 
 if TYPE_CHECKING:
-    from memagent.build import Store
-    from memagent.config import AgentSettings
+    from memagent import build, config
     from memagent.experience import OutcomeArguments
     from memagent.journal.proof.tips import Seal
+    from memagent.memory import facade
     from memagent.memory.bank import MemoryBank
-    from memagent.memory.facade import Memory
     from memagent.state.fold import BankState
+else:
+    build, config = Later("memagent.build"), Later("memagent.config")
+    facade = Later("memagent.memory.facade")
 
 
 # Embedders that load nothing but what memagent brings along.
@@ -43,12 +46,10 @@ def settings_file(options: Options) -> Path | None:
     return options.config or (SETTINGS_FILE if SETTINGS_FILE.is_file() else None)
 
 
-def read_settings(options: Options) -> AgentSettings:
+def read_settings(options: Options) -> config.AgentSettings:
     """Read settings from file, variables and options. Raises `ConfigError`."""
-    from memagent.config import ModelSettings, load_settings
-
     file = settings_file(options)
-    settings = load_settings(file)
+    settings = config.load_settings(file)
     risky = _risky_entries(file) if file is not None and options.config is None else {}
     if file is not None and risky:
         folder = str(file.resolve().parent)
@@ -65,7 +66,7 @@ def read_settings(options: Options) -> AgentSettings:
     if options.base_url is not None:
         model = settings.model
         if model is None and options.model is not None:
-            model = ModelSettings(model=options.model)
+            model = config.ModelSettings(model=options.model)
         if model is None:
             raise ConfigError("--base-url needs a model: add --model openai/NAME")
         changes["model"] = model.model_copy(update={"base_url": options.base_url})
@@ -97,10 +98,8 @@ def _harmless(name: str, value: object, folder: Path) -> bool:
         known = entries.keys() <= {"type", "path", "synchronous"}
         if entries.get("path") is None:
             return local and known
-        from memagent.build import default_path
-
         place = (folder / Path(str(entries["path"])).expanduser()).resolve()
-        homes = (folder, default_path().parent.resolve())
+        homes = (folder, build.default_path().parent.resolve())
         return local and known and any(place.is_relative_to(home) for home in homes)
     return name in ("recipe", "sampling")
 
@@ -144,20 +143,16 @@ def _consents() -> dict[str, str]:
 
 
 def _consent_file() -> Path:
-    from memagent.build import default_path
-
-    return default_path().with_name("trusted_folders.json")
+    return build.default_path().with_name("trusted_folders.json")
 
 
 def _digest(risky: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(risky, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def store_path(options: Options, settings: AgentSettings) -> Path | str | None:
+def store_path(options: Options, settings: config.AgentSettings) -> Path | str | None:
     """Return the store's file or the URL of its server; None for a memory in memory."""
-    from memagent.build import default_path, is_server
-
-    if is_server(options.path):
+    if build.is_server(options.path):
         return options.path
     if options.path is None and settings.store.type == "postgres":
         return settings.store.url
@@ -167,12 +162,11 @@ def store_path(options: Options, settings: AgentSettings) -> Path | str | None:
         path = options.path
     if path == ":memory:":
         return None
-    return (Path(path) if path is not None else default_path()).expanduser()
+    return (Path(path) if path is not None else build.default_path()).expanduser()
 
 
 def store_file(options: Options) -> tuple[Path, Seal]:
     """Return the store's file, and what signs the notes of its ends. Raises `StoreError`."""
-    from memagent.config import SqliteSettings
     from memagent.opening.open_store import seal_of
 
     settings = read_settings(options)
@@ -182,7 +176,9 @@ def store_file(options: Options) -> tuple[Path, Seal]:
             "a server is copied by its own tools: pg_dump, then pg_restore, and verify with  "
             "memagent doctor --db URL"
         )
-    return path, seal_of(store if isinstance(store, SqliteSettings) else SqliteSettings())
+    return path, seal_of(
+        store if isinstance(store, config.SqliteSettings) else config.SqliteSettings()
+    )
 
 
 @contextmanager
@@ -193,7 +189,7 @@ def opened(
     make: bool = False,
     vectors: bool = False,
     any_embedder: bool = False,
-) -> Generator[Store]:
+) -> Generator[build.Store]:
     """Open the store that the options lead to, and close it on leaving.
 
     Without `write` it is opened for reading, which works beside a running writer.
@@ -201,8 +197,6 @@ def opened(
     and the store may use any; `any_embedder` accepts an embedder that differs from the
     store's. Raises `ConfigError`, `StoreLocked`, `StoreError`.
     """
-    from memagent.build import open_store
-
     settings = read_settings(options)
     path = store_path(options, settings)
     if not make and isinstance(path, Path) and not path.exists():
@@ -211,7 +205,7 @@ def opened(
             "--path names another"
         )
     embeds = vectors or make
-    store = open_store(
+    store = build.open_store(
         settings if embeds else settings.model_copy(update={"index": None}),
         path=path if path is not None else ":memory:",
         embedder=options.embedder if embeds else "hashing",
@@ -227,28 +221,27 @@ def opened(
 @contextmanager
 def opened_memory(
     options: Options, *, write: bool = False, make: bool = False
-) -> Generator[Memory]:
+) -> Generator[facade.Memory]:
     """Open the user's memory for a command that searches nothing; see `opened`."""
-    from memagent.memory.facade import Memory
-
     scope = options.scope
     with opened(options, write=write, make=make) as store:
-        yield Memory(store.bank(scope))
+        yield facade.Memory(store.bank(scope))
 
 
 @asynccontextmanager
-async def reading_memory(options: Options, *, vectors: bool = False) -> AsyncGenerator[Memory]:
+async def reading_memory(
+    options: Options, *, vectors: bool = False
+) -> AsyncGenerator[facade.Memory]:
     """Open the user's memory for reading, and warn if it is empty; see `opened`."""
     from memagent.core.recipes import BALANCED
-    from memagent.memory.facade import Memory
 
     with opened(options, vectors=vectors) as store:
         bank = store.bank(options.scope)
         await tell_if_empty(bank, store)
-        yield Memory(bank, recipe=store.settings.recipe or BALANCED)
+        yield facade.Memory(bank, recipe=store.settings.recipe or BALANCED)
 
 
-async def tell_if_empty(bank: MemoryBank, store: Store) -> None:
+async def tell_if_empty(bank: MemoryBank, store: build.Store) -> None:
     """Say that a user has no memories, and name users who have some."""
     if (await bank.sync()).seq:
         return

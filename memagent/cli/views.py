@@ -202,8 +202,7 @@ def citation_lines(citations: Sequence[Citation]) -> list[RenderableType]:
 def history_table(entries: Sequence[HistoryEntry]) -> RenderableType:
     """Show every change of one item, oldest first."""
     columns = ("seq", "recorded", "commit", "by", "op", "text")
-    fixed = ("seq", "recorded", "commit", "op")
-    return table(columns, map(_history_cells, entries), fixed=fixed)
+    return table(columns, map(_history_cells, entries), fixed=("seq", "recorded", "commit", "op"))
 
 
 def _history_cells(entry: HistoryEntry) -> tuple[str | Text, ...]:

@@ -32,67 +32,103 @@ from pydantic import TypeAdapter
 
 from memagent.agent import Agent
 from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Filter, Hit
+from memagent.core.answers import Filter, Hit, Query, Question, SearchEvidence
 from memagent.core.errors import (
     ConfigError,
+    EmbeddingError,
     InputError,
     MemAgentError,
     MemoryNotFound,
     MissingExtra,
+    ModelError,
     StoreError,
+    boundary,
+    fault_in,
 )
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Update
+from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import (
+    MAX_TURN_CHARS,
     Fact,
+    ItemStatus,
     MemoryItem,
     Metadata,
+    Moment,
+    Record,
     Scope,
     Session,
     SourceRef,
+    Text,
     Trust,
     Turn,
+    clean_text,
     content_id,
 )
 from memagent.core.reports import IngestReport
-from memagent.core.snapshot import AppliedOp, Commit, Entry, GraphDelta, ItemChange
-from memagent.designs.base import fence, quoted
+from memagent.core.snapshot import AppliedOp, Commit, Entry, GraphDelta, HistoryEntry, ItemChange
+from memagent.designs.base import MemoryDesign, fence, quoted
 from memagent.memory.bank import MemoryBank
-from memagent.memory.incoming import TRUST_OF_ROLE
-from memagent.memory.options import SearchArguments, input_errors
+from memagent.memory.incoming import TRUST_OF_ROLE, as_question, as_session
+from memagent.memory.options import MAX_TEXT_CHARS, SearchArguments, input_errors
 from memagent.state.adjacency import item_node
 from memagent.state.fold import BankState
 
 __all__ = [
+    "MAX_TEXT_CHARS",
+    "MAX_TURN_CHARS",
     "Access",
     "Add",
     "Agent",
     "AsyncAgent",
+    "BankState",
     "Coalescer",
     "ConfigError",
     "Delete",
+    "EmbeddingError",
     "Fact",
     "Filter",
+    "HistoryEntry",
     "Hit",
+    "IngestReport",
     "InputError",
+    "ItemStatus",
     "MemAgentError",
+    "MemoryBank",
+    "MemoryDesign",
     "MemoryItem",
     "MemoryNotFound",
     "Message",
     "MissingExtra",
+    "ModelError",
+    "Moment",
     "OpBatch",
+    "Query",
+    "Question",
+    "Recipe",
+    "Record",
     "Scope",
     "SearchArguments",
+    "SearchEvidence",
     "SourceRef",
     "StoreError",
+    "Text",
     "Trust",
     "Update",
     "amend",
+    "as_question",
+    "as_session",
     "assign",
+    "boundary",
+    "clean_text",
+    "content_id",
+    "fault_in",
     "in_order",
     "input_errors",
+    "quoted",
     "recall_block",
     "recalled_block",
     "recalled_text",
+    "recipe_of",
     "remember_messages",
 ]
 T = TypeVar("T")
@@ -135,12 +171,14 @@ class Access:
 
 
 class Coalescer(Generic[Op, Result]):
-    """Joins the batches of each event loop for one function that carries them out."""
+    """Joins the batches of each event loop for one function that carries them out.
+
+    The function takes operations and returns one result for each, in order.
+    """
 
     __slots__ = ("_run", "_tasks", "_waiting")
 
     def __init__(self, run: Callable[[list[Op]], Awaitable[list[Result]]]) -> None:
-        """Take the function that carries out operations: one result for each, in order."""
         self._run = run
         self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting[Op, Result]] = (
             WeakKeyDictionary()

@@ -32,22 +32,27 @@ from langgraph.store.base import (
     tokenize_path,
 )
 
-from memagent.core.answers import Filter, Query
-from memagent.core.errors import InputError
-from memagent.core.ops import Add, Delete, Update
-from memagent.core.recipes import Recipe
-from memagent.core.records import (
+from memagent.integrations.access import (
     MAX_TURN_CHARS,
+    Add,
+    Assignment,
+    BankState,
+    Delete,
     Fact,
+    Filter,
+    InputError,
     ItemStatus,
+    MemoryBank,
     MemoryItem,
+    Query,
+    Recipe,
     Trust,
+    Update,
+    assign,
     clean_text,
     content_id,
+    in_order,
 )
-from memagent.integrations.access import Assignment, assign, in_order
-from memagent.memory.bank import MemoryBank
-from memagent.state.fold import BankState
 
 # A read that would move an expiry by less than this writes nothing.
 _REFRESH_S = 1.0
@@ -497,8 +502,7 @@ class DocumentBank:
                     assignments.append(deleted_item(old))
             for item_id, document in refreshes.items():
                 if state.items.get(item_id) == document.item:
-                    past = state.archive.get(item_id, ())
-                    assignments += refreshed(document, past, now=now)
+                    assignments += refreshed(document, state.archive.get(item_id, ()), now=now)
             return assignments
 
         if writes or refreshes:

@@ -43,14 +43,24 @@ from langgraph.store.base import (
     ensure_embeddings,
 )
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
-from memagent.core.answers import Hit
-from memagent.core.errors import ConfigError, EmbeddingError, InputError, boundary
-from memagent.core.recipes import Recipe, recipe_of
-from memagent.core.records import MemoryItem, Record, Trust, clean_text
 from memagent.integrations import documents
-from memagent.integrations.access import Access, Coalescer
+from memagent.integrations.access import (
+    Access,
+    Agent,
+    AsyncAgent,
+    Coalescer,
+    ConfigError,
+    EmbeddingError,
+    Hit,
+    InputError,
+    MemoryItem,
+    Recipe,
+    Record,
+    Trust,
+    boundary,
+    clean_text,
+    recipe_of,
+)
 from memagent.integrations.documents import KIND, DocumentBank, Namespace
 from memagent.protocols import Embedder, Matrix
 
@@ -67,8 +77,7 @@ def _verbs(request: Callable[..., Op]) -> tuple[Any, Any]:
 
     @wraps(request)
     async def acall(store: MemoryStore, *args: Any, **kwargs: Any) -> Any:
-        checked = _checked((request(store, *args, **kwargs),))
-        return (await store._coalescer.submit(checked))[0]  # noqa: SLF001 (`abatch`, a call less)  # pyright: ignore[reportPrivateUsage]
+        return (await store._coalescer.submit(_checked((request(store, *args, **kwargs),))))[0]  # noqa: SLF001 (`abatch`, a call less)  # pyright: ignore[reportPrivateUsage]
 
     return call, acall
 
@@ -338,14 +347,12 @@ class MirrorReport(Record):
 class StoreMirror:
     """One namespace of a LangGraph store that mirrors one user's memory.
 
-    A document's key is the item's id, its value text and provenance.
+    A document's key is the item's id, its value text and provenance. It takes the
+    namespace over: documents there that are no items are removed. Raises `InputError` for
+    a `MemoryStore`.
     """
 
     def __init__(self, store: BaseStore, namespace: tuple[str, ...]) -> None:
-        """Take over a namespace: documents there that are no items are removed.
-
-        Raises `InputError` for a `MemoryStore`.
-        """
         if isinstance(store, MemoryStore):
             raise InputError("a MemoryStore is the memory itself; mirror into another store")
         self.store = store

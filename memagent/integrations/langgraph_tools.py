@@ -25,20 +25,22 @@ from langgraph.store.base import BaseStore
 from pydantic import BaseModel, Field, ValidationError, create_model
 
 from memagent.client.wire import TrialOutcome
-from memagent.core.answers import Question
-from memagent.core.errors import ConfigError, fault_in
 from memagent.experience import Recall
 from memagent.integrations.access import (
     Access,
     Agent,
     AsyncAgent,
+    ConfigError,
     InputError,
     Message,
+    Question,
     Trust,
+    as_question,
+    as_session,
+    fault_in,
     recall_block,
     remember_messages,
 )
-from memagent.memory.incoming import as_question, as_session
 
 Node = Runnable[Any, dict[str, Any]]
 """A node of a graph: state -> changes of the state."""

@@ -22,9 +22,14 @@ from importlib.metadata import version
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from memagent.async_agent import AsyncAgent
-from memagent.core.errors import ConfigError, MemAgentError, MemoryNotFound, MissingExtra
-from memagent.core.records import Record
+from memagent.integrations.access import (
+    AsyncAgent,
+    ConfigError,
+    MemAgentError,
+    MemoryNotFound,
+    MissingExtra,
+    Record,
+)
 from memagent.integrations.mcp_tools import MemoryTools
 from memagent.tracing import NO_SPAN, Span, caller_span, tracing
 
@@ -334,8 +339,7 @@ async def serve_http(
 
     Foreign Host and Origin headers are refused.
     """
-    server = build_mcp_server(agent, read_only=read_only, tools=tools)
-    app = _http_app(server, host="127.0.0.1")
+    app = _http_app(build_mcp_server(agent, read_only=read_only, tools=tools), host="127.0.0.1")
     import uvicorn
 
     config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="on")
@@ -348,13 +352,10 @@ class McpEndpoint:
     The surrounding server authenticates the request and checks its Host and Origin.
     Every request is a POST that stands by itself and is answered with JSON; a session
     id that a client makes up means nothing. `run` runs in one task, requests meanwhile.
+    Making one loads the `mcp` package for half a second, and raises `MissingExtra` without.
     """
 
     def __init__(self, agent_of: AgentOf, *, tools: Collection[str], max_body_bytes: int) -> None:
-        """Build the server, which loads the `mcp` package for half a second.
-
-        Raises `MissingExtra` without the package.
-        """
         server = build_mcp_server(agent_of, tools=tools)
         from mcp.server.transport_security import TransportSecuritySettings
 

@@ -20,19 +20,32 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, Field
 
-from memagent.agent import Agent
-from memagent.async_agent import AsyncAgent
 from memagent.client.wire import TrialOutcome
-from memagent.core.answers import Hit, Question, SearchEvidence
-from memagent.core.errors import ConfigError, InputError, MemoryNotFound
-from memagent.core.ops import Add, OpBatch
-from memagent.core.records import Fact, MemoryItem, Moment, Record, SourceRef, Text, Trust
-from memagent.designs.base import quoted
-from memagent.integrations.access import Access
+from memagent.integrations.access import (
+    MAX_TEXT_CHARS,
+    Access,
+    Add,
+    Agent,
+    AsyncAgent,
+    ConfigError,
+    Fact,
+    Hit,
+    InputError,
+    MemoryItem,
+    MemoryNotFound,
+    Moment,
+    OpBatch,
+    Question,
+    Record,
+    SearchEvidence,
+    SourceRef,
+    Text,
+    Trust,
+    as_question,
+    quoted,
+)
 from memagent.memory.care.undo import adds_items
-from memagent.memory.incoming import as_question
-from memagent.memory.options import MAX_TEXT_CHARS
-from memagent.pages.document import title_of
+from memagent.pages.journal_words import title_of
 from memagent.tracing import operation_span, records_content, result_figures
 
 ShortText = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
@@ -154,13 +167,13 @@ class TrialReported(Record):
 
 
 class MemoryTools:
-    """The tools, as coroutines over the memory of whoever is asking."""
+    """The tools, as coroutines over the memory of whoever is asking.
+
+    A function gives the agent of the present call. Without `deletes` no undo takes a
+    memory away.
+    """
 
     def __init__(self, agent_of_call: Callable[[], AsyncAgent], *, deletes: bool = True) -> None:
-        """Take the function that gives the agent of the present call.
-
-        Without `deletes` no undo takes a memory away.
-        """
         self._agent, self._deletes = agent_of_call, deletes
 
     async def add(

@@ -17,14 +17,20 @@ from uuid import uuid4
 
 from memagent.build import open_store
 from memagent.config import AgentSettings
-from memagent.core.answers import Filter, Query
-from memagent.core.errors import InputError, ModelError
-from memagent.core.ops import Delete, OpBatch
-from memagent.core.recipes import recipe_of
-from memagent.core.records import SourceRef
-from memagent.designs.base import MemoryDesign
 from memagent.integrations import mem0_calls as calls
-from memagent.integrations.access import amend
+from memagent.integrations.access import (
+    Delete,
+    Filter,
+    InputError,
+    MemoryDesign,
+    ModelError,
+    OpBatch,
+    Query,
+    SourceRef,
+    amend,
+    as_session,
+    recipe_of,
+)
 from memagent.integrations.mem0_calls import (
     UNSET,
     Config,
@@ -33,10 +39,8 @@ from memagent.integrations.mem0_calls import (
     envelope,
     owner_of,
 )
-from memagent.memory.incoming import as_session
 from memagent.protocols import ChatModel, Embedder
-from memagent.sync.live_agent import LoopThread
-from memagent.sync.verbs import blocking
+from memagent.sync.live_agent import LoopThread, blocking
 
 T = TypeVar("T")
 
@@ -300,7 +304,6 @@ class Memory:
         design: MemoryDesign | str | None = None,
         settings: AgentSettings | None = None,
     ) -> None:
-        """Open the store; see `AsyncMemory`."""
         self._memory = AsyncMemory(
             config, path=path, model=model, embedder=embedder, design=design, settings=settings
         )

@@ -20,19 +20,30 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from memagent.async_agent import AsyncAgent
 from memagent.build import Store
 from memagent.config import AgentSettings, ModelSettings
-from memagent.core.errors import ConfigError, InputError
-from memagent.core.ops import Add, OpBatch, Update
-from memagent.core.records import Fact, MemoryItem, Scope, SourceRef, Trust
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import HistoryEntry
-from memagent.designs.base import MemoryDesign
-from memagent.integrations.access import Assignment, assign, in_order
-from memagent.memory.bank import MemoryBank
+from memagent.integrations.access import (
+    Add,
+    Assignment,
+    AsyncAgent,
+    BankState,
+    ConfigError,
+    Fact,
+    HistoryEntry,
+    IngestReport,
+    InputError,
+    MemoryBank,
+    MemoryDesign,
+    MemoryItem,
+    OpBatch,
+    Scope,
+    SourceRef,
+    Trust,
+    Update,
+    assign,
+    in_order,
+)
 from memagent.protocols import ChatModel
-from memagent.state.fold import BankState
 
 OWNERS = ("user_id", "agent_id", "run_id")
 _PROMOTED = ("agent_id", "run_id", "actor_id", "role")

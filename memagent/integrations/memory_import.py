@@ -26,9 +26,16 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from memagent.build import Store
-from memagent.core.errors import InputError
-from memagent.core.ops import Add, OpBatch
-from memagent.core.records import Fact, Record, Scope, SourceRef, Text
+from memagent.integrations.access import (
+    Add,
+    Fact,
+    InputError,
+    OpBatch,
+    Record,
+    Scope,
+    SourceRef,
+    Text,
+)
 from memagent.integrations.mem0_calls import (
     Note,
     Owner,
@@ -327,8 +334,7 @@ def _combine(name: str, stack: list[Any]) -> None:
             maker, _ = _take(stack, 2)
             stack.append(_Object(maker.name))
         case "BUILD":
-            state = stack.pop()
-            stack[-1].state = dict(state)
+            stack[-1].state = dict(stack.pop())
         case _:
             raise ValueError(f"it uses the opcode {name}, which no plain point needs")
 

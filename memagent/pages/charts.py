@@ -1,18 +1,26 @@
-"""SVG charts for pages without scripts: curves with bands, columns, dots and bars.
+"""SVG charts for pages without scripts: curves with bands, columns and dots.
 
 Every function returns a `Chart`, a figure that templates can show as it is. Colours are
 the classes `tone0` to `tone5` of `assets/charts.css`, which reads well in light and dark.
 Values that are not finite are left out. Long series are thinned to means over equal
 stretches, so a picture stays small however long a run was. The picture's title says in
 words what it shows, and each mark carries its value.
+
+Axes along time have round moments: epoch seconds in UTC. A step is a number of seconds,
+or of months when it is longer than four weeks: months and years differ in length.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 from html import escape
+from importlib.resources import files
 from itertools import count, pairwise
 from statistics import fmean
 from textwrap import shorten
@@ -32,7 +40,6 @@ _MOST_COLUMNS: Final = 60
 _MOST_DOTS: Final = 1_500
 # Points of a curve that still get a dot each.
 _MOST_MARKED: Final = 16
-_BAR: Final = 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +129,7 @@ def line_chart(
     words = "; ".join(_curve_words(curve, axes) for curve in curves)
     marks = "".join(_band(curve, frame) for curve in curves if len(curve.bands) > 1)
     marks += "".join(_line(curve, frame, axes) for curve in curves)
-    svg = _svg(f"{title}. {words}", frame.axes(axes) + marks)
+    svg = svg_of(f"{title}. {words}", frame.axes(axes) + marks)
     return Chart(
         title=title, note=note, svg=svg, legend=[(curve.tone, curve.name) for curve in curves]
     )
@@ -152,18 +159,18 @@ def column_chart(
     frame = _Frame.around([0.0, float(len(rows))], [0.0, *ys], axes)
     room, every = frame.x(0.9) - frame.x(0.0), _label_step([axes.format_x(x) for x, *_ in rows])
     thick = min(22.0, room / len(names)) if grouped else room
-    marks = [frame.levels(axes), _text(RIGHT, HEIGHT - 4, axes.across, "end")]
+    marks = [frame.levels(axes), text_tag(RIGHT, HEIGHT - 4, axes.across, "end")]
     for place, (x, *parts) in enumerate(rows):
         middle, base = frame.x(place + 0.5), 0.0
         left = middle - (thick * len(names) if grouped else thick) / 2
         if place % every == 0:
-            marks.append(_text(middle, BOTTOM + 17, axes.format_x(x), "middle"))
+            marks.append(text_tag(middle, BOTTOM + 17, axes.format_x(x), "middle"))
         for (name, tone), part in zip(tones.items(), parts, strict=False):
             words = f"{name}, {axes.across} {axes.format_x(x)}: {axes.format_y(part)}"
             if part:
                 marks.append(_column(frame, words, tone, (left, thick), (base, base + part)))
             left, base = (left + thick, base) if grouped else (left, base + part)
-    svg = _svg(f"{title}: {', '.join(names)}", "".join(marks))
+    svg = svg_of(f"{title}: {', '.join(names)}", "".join(marks))
     legend = [(tone, name) for name, tone in tones.items()]
     return Chart(title=title, note=note, svg=svg, legend=legend)
 
@@ -189,53 +196,19 @@ def dot_chart(
     marks = [frame.axes(axes, whole=False)]
     if not axes.high:
         zero = frame.y(0.0)
-        marks += [frame.border(0.0), _tag("line", "border", x1=LEFT, x2=RIGHT, y1=zero, y2=zero)]
+        marks += [frame.border(0.0), tag("line", "border", x1=LEFT, x2=RIGHT, y1=zero, y2=zero)]
     labels: list[Point] = []
     for x, y, label in dots:
         at, line = frame.x(x), frame.y(y) + 4
         css, radius = ("dot", 4) if label else ("speck", 3)
-        marks.append(_tag("circle", f"{css} tone0", _title(label), cx=at, cy=line - 4, r=radius))
+        marks.append(tag("circle", f"{css} tone0", title_tag(label), cx=at, cy=line - 4, r=radius))
         if label:
             while any(abs(line - other) < 12 and abs(at - near) < 150 for near, other in labels):
                 line += 12
             labels.append((at, line))
             beside, anchor = (at - 9, "end") if x > 0.55 else (at + 9, "start")
-            marks.append(_text(beside, line, shorten(label, 36, placeholder=" …"), anchor))
-    return Chart(title=title, note=note, svg=_svg(title, "".join(marks)))
-
-
-def bar_chart(
-    title: str, bars: Sequence[tuple[str, Figure | None, bool]], *, note: str = ""
-) -> Chart:
-    """Draw (label, figure, best) as bars over [0, 1], with a whisker for each interval."""
-    left = 12.0 + max((min(150.0, 6.4 * len(label)) for label, *_ in bars), default=0.0)
-    wide, bottom = WIDTH - 44.0 - left, _BAR * len(bars)
-    marks = [
-        _tag("line", "grid", x1=left + wide * tick, x2=left + wide * tick, y1=0, y2=bottom + 4)
-        + _text(left + wide * tick, bottom + 17, number(tick), "middle")
-        for tick in ticks(0.0, 1.0)
-    ]
-    for place, (label, figure, best) in enumerate(bars):
-        middle = place * _BAR + _BAR / 2
-        marks.append(_text(left - 8, middle + 4, label, "end"))
-        marks.append(_bar(label, figure, "bar best" if best else "bar", (left, middle, wide)))
-    return Chart(title=title, note=note, svg=_svg(title, "".join(marks), height=bottom + 24))
-
-
-def _bar(label: str, figure: Figure | None, css: str, place: tuple[float, float, float]) -> str:
-    """Draw a bar at (left, middle, full width); without a figure only its empty track."""
-    left, middle, wide = place
-    box = {"x": left, "y": middle - 7, "height": 14, "rx": 3}
-    track = _tag("rect", "track", width=wide, **box)
-    if figure is None:
-        return track
-    value, *ends = figure
-    words = _title(f"{label}: {value:.3f}")
-    bar = _tag("rect", css, words, width=max(value, 0.004) * wide, **box)
-    x0, x1 = (round(left + (value if end is None else end) * wide, 1) for end in ends)
-    path = f"M{x0} {middle}H{x1}M{x0} {middle - 4}v8M{x1} {middle - 4}v8"
-    whisker = _tag("path", "whisker", d=path) if None not in ends else ""
-    return track + bar + whisker + _text(WIDTH - 38, middle + 4, f"{value:.3f}")
+            marks.append(text_tag(beside, line, shorten(label, 36, placeholder=" …"), anchor))
+    return Chart(title=title, note=note, svg=svg_of(title, "".join(marks)))
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -295,32 +268,32 @@ class _Frame:
 
     def axes(self, axes: Axes, *, whole: bool = True) -> str:
         borders = "".join(map(self.border, (x for x in axes.borders if self.x0 < x < self.x1)))
-        unit = _text(RIGHT, HEIGHT - 4, axes.across, "end")
+        unit = text_tag(RIGHT, HEIGHT - 4, axes.across, "end")
         return self.levels(axes) + self.steps(axes, whole=whole) + unit + borders
 
     def levels(self, axes: Axes) -> str:
         places = [(self.y(value), axes.format_y(value)) for value in ticks(self.y0, self.y1)]
         return (
             "".join(
-                _tag("line", "grid", x1=LEFT, x2=RIGHT, y1=y, y2=y)
-                + _text(LEFT - 6, y + 4, words, "end")
+                tag("line", "grid", x1=LEFT, x2=RIGHT, y1=y, y2=y)
+                + text_tag(LEFT - 6, y + 4, words, "end")
                 for y, words in places
             )
-            + _tag("line", "axis", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM)
-            + _text(0, 8, axes.up)
+            + tag("line", "axis", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM)
+            + text_tag(0, 8, axes.up)
         )
 
     def steps(self, axes: Axes, *, whole: bool) -> str:
         round_values = (x for x in ticks(self.x0, self.x1) if not whole or x == round(x))
         values = list(axes.places) or list(round_values)
         return "".join(
-            _tag("line", "mark", x1=self.x(x), x2=self.x(x), y1=BOTTOM, y2=BOTTOM + 4)
-            + _text(self.x(x), BOTTOM + 17, axes.format_x(x), "middle")
+            tag("line", "mark", x1=self.x(x), x2=self.x(x), y1=BOTTOM, y2=BOTTOM + 4)
+            + text_tag(self.x(x), BOTTOM + 17, axes.format_x(x), "middle")
             for x in values
         )
 
     def border(self, x: float) -> str:
-        return _tag("line", "border", x1=self.x(x), x2=self.x(x), y1=TOP, y2=BOTTOM)
+        return tag("line", "border", x1=self.x(x), x2=self.x(x), y1=TOP, y2=BOTTOM)
 
     def path(self, points: Sequence[Point]) -> str:
         return " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in points)
@@ -339,17 +312,17 @@ def _finite(curve: Curve) -> Curve:
 def _band(curve: Curve, frame: _Frame) -> str:
     upper = [(x, high) for x, _, high in curve.bands]
     lower = [(x, low) for x, low, _ in reversed(curve.bands)]
-    return _tag("polygon", f"band tone{curve.tone}", points=frame.path(upper + lower))
+    return tag("polygon", f"band tone{curve.tone}", points=frame.path(upper + lower))
 
 
 def _line(curve: Curve, frame: _Frame, axes: Axes) -> str:
     """Draw the line, and a dot for each point where points are few."""
-    marks = [_tag("polyline", f"curve tone{curve.tone}", points=frame.path(curve.points))]
+    marks = [tag("polyline", f"curve tone{curve.tone}", points=frame.path(curve.points))]
     for x, y in curve.points if len(curve.points) <= _MOST_MARKED else ():
-        words = _title(f"{curve.name}, {axes.across} {axes.format_x(x)}: {axes.format_y(y)}")
+        words = title_tag(f"{curve.name}, {axes.across} {axes.format_x(x)}: {axes.format_y(y)}")
         css, radius = (" ring", 4.5) if x == curve.ring else ("", 2.6)
         places = {"cx": frame.x(x), "cy": frame.y(y), "r": radius}
-        marks.append(_tag("circle", f"dot tone{curve.tone}{css}", words, **places))
+        marks.append(tag("circle", f"dot tone{curve.tone}{css}", words, **places))
     return "".join(marks)
 
 
@@ -357,7 +330,7 @@ def _column(frame: _Frame, words: str, tone: int, x: Point, y: Point) -> str:
     """Draw a column at (left, width) between two values, with its words as a tooltip."""
     top, bottom = sorted(map(frame.y, y))
     places = {"x": x[0], "width": x[1], "y": top, "height": max(0.8, bottom - top)}
-    return _tag("rect", f"part tone{tone}", _title(words), **places)
+    return tag("rect", f"part tone{tone}", title_tag(words), **places)
 
 
 def _curve_words(curve: Curve, axes: Axes) -> str:
@@ -370,7 +343,8 @@ def _curve_words(curve: Curve, axes: Axes) -> str:
     return f"{curve.name}: {ends}, between {format_y(min(values))} and {format_y(max(values))}"
 
 
-def _tag(name: str, css: str, body: str = "", /, **attributes: float | str) -> str:
+def tag(name: str, css: str, body: str = "", /, **attributes: float | str) -> str:
+    """Return an element of a class, with numbers rounded to a tenth."""
     values = "".join(
         f' {key}="{value if isinstance(value, str) else round(value, 1)}"'
         for key, value in attributes.items()
@@ -378,13 +352,99 @@ def _tag(name: str, css: str, body: str = "", /, **attributes: float | str) -> s
     return f'<{name} class="{css}"{values}>{body}</{name}>'
 
 
-def _title(words: str) -> str:
+def title_tag(words: str) -> str:
+    """Return what a mark or a picture says in words."""
     return f"<title>{escape(words)}</title>"
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start") -> str:
+def text_tag(x: float, y: float, words: str, anchor: str = "start") -> str:
+    """Return a text at a place."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def _svg(words: str, body: str, *, height: float = HEIGHT) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img">{_title(words)}{body}</svg>'
+def svg_of(words: str, body: str, *, height: float = HEIGHT) -> str:
+    """Return a picture with its title."""
+    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img">{title_tag(words)}{body}</svg>'
+
+
+# -- axes along time -------------------------------------------------------------------
+
+_MINUTE: Final = 60
+_HOUR: Final = 3_600
+_DAY: Final = 86_400
+_MONTH_S: Final = 30.4 * _DAY
+_STEPS: Final = (
+    *(1, 5, 15, 30),
+    *(count * _MINUTE for count in (1, 5, 15, 30)),
+    *(count * _HOUR for count in (1, 3, 6, 12)),
+    *(count * _DAY for count in (1, 2, 7, 14)),
+)
+_MONTHS: Final = (1, 3, 6, 12, 24, 60, 120, 240, 600, 1_200)
+
+
+def moments(first: float, last: float, *, most: int) -> list[float]:
+    """Return the starts of at most `most` equal stretches that cover first to last.
+
+    They begin at round moments: at full minutes, at midnight, on the first of a month.
+    """
+    for step in _STEPS:
+        start = first // step * step
+        if (last - start) // step + 1 <= most:
+            return [start + place * step for place in range(int((last - start) // step) + 1)]
+    ends = (datetime.fromtimestamp(moment, UTC) for moment in (first, last))
+    begin, end = (at.year * 12 + at.month - 1 for at in ends)
+    for months in _MONTHS:
+        places = range(begin // months * months, end + 1, months)
+        if len(places) <= most:
+            dates = (datetime(max(at // 12, 1), at % 12 + 1, 1, tzinfo=UTC) for at in places)
+            return [date.timestamp() for date in dates]
+    return [first]
+
+
+def time_axes(first: float, last: float, axes: Axes | None = None) -> Axes:
+    """Return axes whose x are moments from first to last, labelled at round moments."""
+    places = _labels(first, last)
+    step = places[1] - places[0] if len(places) > 1 else max(last - first, 1.0)
+    same_day = first // _DAY == last // _DAY
+    pattern = _pattern(step, same_day=same_day)
+    across = f"{_in_words(first, '%d %b %Y')}, UTC" if same_day else "UTC"
+    format_x = partial(_in_words, pattern=pattern)
+    return replace(axes or Axes(), across=across, places=places, format_x=format_x)
+
+
+def _labels(first: float, last: float) -> list[float]:
+    """Return at least two round moments from first to last, where there are so many."""
+    for most in (5, 8, 12):
+        places = [place for place in moments(first, last, most=most) if place >= first]
+        if len(places) > 1:
+            return places
+    return [first]
+
+
+def _in_words(moment: float, pattern: str) -> str:
+    words = f"{datetime.fromtimestamp(moment, UTC):{pattern}}"
+    return words.removeprefix("0") if pattern.startswith("%d") else words
+
+
+def _pattern(step: float, *, same_day: bool) -> str:
+    if step >= 12 * _MONTH_S:
+        return "%Y"
+    if step >= _MONTH_S * 0.9:
+        return "%b %Y"
+    if step >= _DAY:
+        return "%d %b"
+    clock = "%H:%M:%S" if step < _MINUTE else "%H:%M"
+    return clock if same_day else f"%d %b {clock}"
+
+
+# -- files -----------------------------------------------------------------------------
+
+
+def asset(name: str) -> str:
+    """Return the text of one of the pages' files."""
+    return (files("memagent.pages") / "assets" / name).read_text(encoding="utf-8")
+
+
+def digest_of(content: str) -> str:
+    """Return the source expression by which a content policy allows a style or script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 
 from memagent.core.answers import GraphDocument, GraphEdge, GraphNode
 from memagent.core.records import Event, NodeKind, Relation
-from memagent.pages.document import asset, digest_of, title_of
+from memagent.pages.charts import asset, digest_of
+from memagent.pages.journal_words import title_of
 
 Points = NDArray[np.floating]
 """Places (N, 2) in pixels at scale 1; also plain rows of numbers (N,)."""

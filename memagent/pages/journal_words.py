@@ -10,18 +10,29 @@ Figures of a journal over time: when its memories were said, and what was decide
 Rows are counted once, oldest first; later rows are added to the same figures. Whatever
 the length of a journal, at most `_MOST_POINTS` points are kept: neighbours merge. Ids
 are kept as hashes, so that the figures hold no word of a memory.
+
+Titles for events whose text is a stretch of dialogue: one line that says what it is about.
+
+The difference between two texts, word by word. Pure. Words keep the space behind them, so
+a changed word is shown with its own space. Beginnings and ends that are equal are set
+aside first; what lies between is compared up to `_MOST_WORDS` a side, and shown as one
+replacement beyond, since comparing grows with the square.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import SequenceMatcher
 from functools import partial
-from itertools import accumulate
-from typing import Final, Literal
+from itertools import accumulate, groupby, takewhile
+from operator import attrgetter
+from textwrap import shorten
+from typing import Final, Literal, NamedTuple
 
 from memagent.core.ops import Delete, MemoryOp, Noop, Rejected, RejectReason, Update
 from memagent.core.records import MemoryItem, Session, SourceRef, Turn
@@ -38,9 +49,107 @@ from memagent.core.snapshot import (
     TurnsAdded,
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
-from memagent.pages.charts import Axes, Chart, Curve, column_chart, line_chart, number
-from memagent.pages.document import Piece, moments, time_axes, word_diff
+from memagent.pages.charts import (
+    Axes,
+    Chart,
+    Curve,
+    column_chart,
+    line_chart,
+    moments,
+    number,
+    time_axes,
+)
 from memagent.state.fold import BankState
+
+_MOST_CHARS: Final = 90
+_FEWEST_WORDS: Final = 4
+_SENTENCE: Final = re.compile(r"(?<=[.!?…])\s+")
+_SPEAKER: Final = re.compile(r"([^\s:][^:\n]{0,39}): (?=\S)")
+# First words of sentences that greet, thank or approve.
+_OPENERS: Final = frozenset(
+    "absolutely aww bye congrats congratulations glad good great haha hello hey hi hope lol nice "
+    "ok okay sorry sure thank thanks that's totally woohoo wow yeah yep yes you're".split()
+)
+
+
+def title_of(text: str) -> str:
+    """Return the first sentence that states something, behind its speaker's name.
+
+    A text without such a sentence gives its first line; a line is cut between words.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in lines:
+        speaker = _SPEAKER.match(line)
+        said = line[speaker.end() :] if speaker else line
+        for sentence in _SENTENCE.split(said):
+            if _states(sentence):
+                return _cut(f"{speaker[1]}: {sentence}" if speaker else sentence)
+    return _cut(lines[0]) if lines else ""
+
+
+def _states(sentence: str) -> bool:
+    words = sentence.split()
+    opener = words[0].strip(",.!").casefold() if words else ""
+    return (
+        len(words) >= _FEWEST_WORDS
+        and not sentence.rstrip("\"'”").endswith("?")
+        and not (opener in _OPENERS and len(words) <= 2 * _FEWEST_WORDS)
+    )
+
+
+def _cut(line: str) -> str:
+    """Cut a line between words; text without spaces is cut anywhere."""
+    short = shorten(line, _MOST_CHARS, placeholder=" …")
+    if not short.endswith(" …"):
+        return short if short != "…" else line[: _MOST_CHARS - 1] + "…"
+    return short.removesuffix(" …").rstrip(" ,;:-") + " …"
+
+
+_WORD = re.compile(r"\s+|\w+\s*|[^\w\s]\s*")
+_MOST_WORDS: Final = 1_500
+
+
+class Piece(NamedTuple):
+    """A stretch of text that stayed, went or came."""
+
+    kind: Literal["same", "del", "ins"]
+    text: str
+
+
+def word_diff(before: str, after: str) -> list[Piece]:
+    """Return the pieces of both texts in order.
+
+    `same` and `del` together are `before`, `same` and `ins` are `after`.
+    """
+    old, new = _WORD.findall(before), _WORD.findall(after)
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    pieces = [
+        Piece("same", "".join(old[:head])),
+        *_between(old[head : len(old) - tail], new[head : len(new) - tail]),
+        Piece("same", "".join(old[len(old) - tail :])),
+    ]
+    groups = groupby((piece for piece in pieces if piece.text), key=attrgetter("kind"))
+    return [Piece(kind, "".join(piece.text for piece in group)) for kind, group in groups]
+
+
+def _common(old: list[str], new: list[str]) -> int:
+    """Count the words at the beginning that are equal."""
+    pairs = zip(old, new, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _between(old: list[str], new: list[str]) -> Iterator[Piece]:
+    changes = [("replace", 0, len(old), 0, len(new))]
+    if max(len(old), len(new)) <= _MOST_WORDS:
+        changes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    for kind, start, end, into, until in changes:
+        if kind == "equal":
+            yield Piece("same", "".join(old[start:end]))
+        else:
+            yield Piece("del", "".join(old[start:end]))
+            yield Piece("ins", "".join(new[into:until]))
+
 
 OPS: Final = ("ADD", "UPDATE", "DELETE", "NOOP")
 DECISIONS: Final = {"added": 1, "changed": 0, "deleted": 3, "left as it was": 5, "refused": 2}

@@ -32,9 +32,10 @@ from memagent.core.errors import InputError, fault_in
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry
 from memagent.service.data.idempotency import MAX_KEY_CHARS, request_digest
-from memagent.service.data.keys import LOCAL, LOCAL_USER, Caller
+from memagent.service.data.leases import LOCAL, LOCAL_USER, Caller
 from memagent.service.hosting import Service
 from memagent.service.programs import Asker
+from memagent.state.fold import BankState
 
 P = ParamSpec("P")
 _log = logging.getLogger(__name__)
@@ -75,8 +76,7 @@ RequestKey = Annotated[
 
 def service_of(connection: HTTPConnection) -> Service:
     """Return the service a connection belongs to."""
-    service: Service = connection.app.state.service
-    return service
+    return connection.app.state.service
 
 
 def caller_of(connection: HTTPConnection) -> Caller:
@@ -235,6 +235,11 @@ class Call:
                 retryable=True,
             )
         return self.service.banks.agent(self.scope)
+
+    async def state(self) -> BankState:
+        """Return the state of this memory as it is now."""
+        with self.agent() as agent:
+            return await agent.bank.sync()
 
     @property
     def journal_key(self) -> str:

@@ -28,8 +28,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from contextvars import Context
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, get_type_hints
@@ -59,12 +60,10 @@ from memagent.service.routes import (
     openai_chat,
     openai_responses,
     snapshots,
-    talk,
     users,
 )
 from memagent.service.ui import (
     frame,
-    graph,
     memories as memory_pages,
     overview,
     snapshots as snapshot_pages,
@@ -83,7 +82,7 @@ _NO_TELEMETRY: Final[Any] = dict.fromkeys(
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     memories.router,
     users.care_router,
-    talk.router,
+    users.talk_router,
     snapshots.router,
     users.trials_router,
     snapshots.graph_router,
@@ -96,18 +95,10 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
 """Every part of the API, in the order of the documentation."""
 PAGES: Final[tuple[APIRouter, ...]] = (
     frame.router,
-    overview.overview_router,
-    turns.ask_router,
-    memory_pages.listing_router,
-    memory_pages.memory_router,
-    memory_pages.review_router,
-    graph.router,
+    overview.router,
     turns.router,
+    memory_pages.router,
     snapshot_pages.router,
-    overview.users_router,
-    overview.jobs_router,
-    overview.runs_router,
-    overview.health_router,
     frame.sign_in_router,
 )
 """Every part of the dashboard, in the order in which an address finds them.
@@ -132,7 +123,7 @@ def create_app() -> FastAPI:
     )
     for router in (*ROUTERS, *PAGES):
         app.include_router(router)
-    app.state.mcp = McpMount()
+    app.state.mcp, app.state.figures = McpMount(), OrderedDict()
     app.router.routes.append(app.state.mcp.route)
     app.router.routes.insert(0, FastRoutes(memories.router.routes))
     problems.install(app)
@@ -311,7 +302,7 @@ class McpMount:
         self._running: list[asyncio.Task[None]] = []
         self._stop = asyncio.Event()
         self._lock = asyncio.Lock()
-        self._discreet = _Discreet()
+        self._entered = ExitStack()
         # The route to add to an app; it is not in the OpenAPI document, since MCP
         # describes its tools itself.
         self.route: Final = Route(PATH, self, include_in_schema=False)
@@ -352,7 +343,8 @@ class McpMount:
                 endpoint = await asyncio.to_thread(
                     McpEndpoint, _agent_of, tools=tools, max_body_bytes=max_body_bytes
                 )
-                self._discreet.take_over()
+                if not self._endpoints:
+                    self._entered.enter_context(_discreet())
                 started = asyncio.Event()
                 running = asyncio.get_running_loop().create_task(
                     endpoint.run(started, self._stop), context=Context()
@@ -367,7 +359,7 @@ class McpMount:
         self._stop.set()
         if self._running:
             await asyncio.wait(self._running)
-        self._discreet.give_back()
+        self._entered.close()
 
 
 def _named(request: Request, name: str) -> str | None:
@@ -376,8 +368,23 @@ def _named(request: Request, name: str) -> str | None:
 
 
 def _agent_of(request: Any) -> AsyncAgent:
-    agent: AsyncAgent = request.scope[_AGENT]
-    return agent
+    return request.scope[_AGENT]
+
+
+@contextmanager
+def _discreet() -> Generator[None]:
+    """Have all records of the vendor's loggers come to `_Discreet`, not to the program's log."""
+    vendor, handler = logging.getLogger("mcp"), _Discreet(logging.WARNING)
+    propagate, level = vendor.propagate, vendor.level
+    vendor.addHandler(handler)
+    vendor.propagate = False
+    vendor.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        vendor.removeHandler(handler)
+        vendor.propagate = propagate
+        vendor.setLevel(level)
 
 
 class _Discreet(logging.Handler):
@@ -386,29 +393,7 @@ class _Discreet(logging.Handler):
     Its own messages may hold text of users.
     """
 
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._before: tuple[bool, int] | None = None
-
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record without its message."""
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else "trouble"
         _log.log(record.levelno, "mcp: %s at %s:%d", kind, record.filename, record.lineno)
-
-    def take_over(self) -> None:
-        """Have all records of the vendor's loggers come here instead of to the program's log."""
-        if self._before is None:
-            vendor = logging.getLogger("mcp")
-            self._before = vendor.propagate, vendor.level
-            vendor.addHandler(self)
-            vendor.propagate = False
-            vendor.setLevel(logging.WARNING)
-
-    def give_back(self) -> None:
-        """Leave the vendor's loggers as they were."""
-        if self._before is not None:
-            vendor = logging.getLogger("mcp")
-            vendor.removeHandler(self)
-            vendor.propagate, level = self._before
-            vendor.setLevel(level)
-            self._before = None

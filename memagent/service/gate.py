@@ -4,7 +4,8 @@ A request is authenticated before its body is read, and counts as at work only o
 is known and whole, so that nobody without a key holds a place.
 
 Plain ASGI around the app, so that it costs microseconds and covers whatever the app
-does, failing included. The log line tells method, route, status and time; never a path
+does, failing included. A body arrives at a least rate (`timed_body`). The log line tells
+method, route, status and time; never a path
 as called, a query or a body.
 
 Every error as a problem (RFC 9457): the library's, the framework's, and what nobody foresaw.
@@ -20,6 +21,7 @@ import re
 import secrets
 import time
 import traceback
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -33,7 +35,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from memagent.client.http import FieldFault, Problem, ServiceError, plain_problem, problem_of
 from memagent.core.errors import MemAgentError
 from memagent.service.access import CALLER, identify
-from memagent.service.connections import ADMIT, timed_body
 from memagent.service.hosting import Service
 from memagent.service.metrics import METHODS, PLACE, spent_in, tell
 from memagent.tracing import NO_SPAN, end_request, request_span
@@ -48,6 +49,11 @@ _BY_STATUS: Final = {
     503: "overloaded",
 }
 _MOST_FAULTS: Final = 20
+ADMIT: Final = "memagent.admit"
+"""Key of the scope under which the gate finds the function that admits a connection."""
+LEAST_BYTES_PER_S: Final = 16 * 1024
+"""Slowest rate of a body that takes longer than its first allowance."""
+LATE: Final = "the request took too long to arrive"
 _OPENAI_PATHS: Final = (
     "/v1/chat/completions",
     "/v1/completions",
@@ -130,39 +136,50 @@ def _openai_status(problem: Problem) -> int:
 
 def install(app: FastAPI) -> None:
     """Have an app tell every error as a problem."""
-    app.add_exception_handler(MemAgentError, library_error)
-    app.add_exception_handler(RequestValidationError, _wrong_request)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unforeseen)
+    for kind in (MemAgentError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _answer_error)
+    app.add_exception_handler(Exception, _answer_unforeseen)
 
 
-async def library_error(request: Request, exc: Exception) -> Response:
-    """Answer to an error of the library."""
-    assert isinstance(exc, MemAgentError)
-    problem = problem_of(exc, request_id=request_id_of(request))
-    if problem.status >= 500 and problem.code != "overloaded":  # a refusal is no failure
-        tell_failure(exc, request_id=problem.request_id)
-    headers: dict[str, str] = {}
-    wait_s = getattr(exc, "retry_after", None)
-    if isinstance(wait_s, int | float) and math.isfinite(wait_s):
-        headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
+async def _answer_error(request: Request, exc: Exception) -> Response:
+    """Answer to an error of the library or of the framework."""
+    problem = problem_for(exc, request_id=request_id_of(request))
+    headers = dict(exc.headers or {}) if isinstance(exc, HTTPException) else dict[str, str]()
+    if isinstance(exc, MemAgentError):
+        if problem.status >= 500 and problem.code != "overloaded":  # a refusal is no failure
+            tell_failure(exc, request_id=problem.request_id)
+        wait_s = getattr(exc, "retry_after", None)
+        if isinstance(wait_s, int | float) and math.isfinite(wait_s):
+            headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
     return problem_response(problem, headers, path=request.url.path)
 
 
-async def _wrong_request(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, RequestValidationError)
-    errors: list[dict[str, Any]] = list(exc.errors())
-    faults = tuple(_field_fault(error) for error in errors[:_MOST_FAULTS])
-    if any(error["type"] == "json_invalid" for error in errors):
-        problem = plain_problem(
-            "malformed", "the body is not JSON", request_id=request_id_of(request), errors=faults
-        )
-    else:
-        detail = f"the request has {len(errors)} wrong field{'s' if len(errors) != 1 else ''}"
-        problem = plain_problem(
-            "invalid_request", detail, request_id=request_id_of(request), errors=faults
-        )
-    return problem_response(problem, path=request.url.path)
+async def _answer_unforeseen(request: Request, exc: Exception) -> Response:
+    """Answer to what nobody foresaw; the log knows more, by the request's id."""
+    return problem_response(problem_for(exc, request_id=request_id_of(request)))
+
+
+def problem_for(exc: Exception, *, request_id: str) -> Problem:
+    """Return the problem that describes an error of the library, the framework or of nobody."""
+    about = partial(plain_problem, request_id=request_id)
+    match exc:
+        case MemAgentError():
+            return problem_of(exc, request_id=request_id)
+        case RequestValidationError():
+            errors: list[dict[str, Any]] = list(exc.errors())
+            faults = tuple(_field_fault(error) for error in errors[:_MOST_FAULTS])
+            if any(error["type"] == "json_invalid" for error in errors):
+                return about("malformed", "the body is not JSON", errors=faults)
+            detail = f"the request has {len(errors)} wrong field{'s' if len(errors) != 1 else ''}"
+            return about("invalid_request", detail, errors=faults)
+        case HTTPException(status_code=status):
+            code = _BY_STATUS.get(status, "malformed" if status < 500 else "internal_error")
+            nowhere = status == 404 and exc.detail == "Not Found"
+            words = "there is nothing at this path; /docs describes the API"
+            detail = words if nowhere else str(exc.detail)
+            return about(code, detail, status=status, retryable=code == "overloaded")
+        case _:
+            return about("internal_error", "something went wrong in the service")
 
 
 def _field_fault(error: dict[str, Any]) -> FieldFault:
@@ -178,35 +195,6 @@ def _field_fault(error: dict[str, Any]) -> FieldFault:
     if (pointer, error["type"]) == ("/user_id", "extra_forbidden"):
         message = "give the user in the query: ?user_id=ID"
     return FieldFault(pointer=pointer[:500], code=str(error["type"]), message=message)
-
-
-async def _http_error(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, HTTPException)
-    code = _BY_STATUS.get(
-        exc.status_code, "malformed" if exc.status_code < 500 else "internal_error"
-    )
-    nowhere = exc.status_code == 404 and exc.detail == "Not Found"
-    problem = plain_problem(
-        code,
-        "there is nothing at this path; /docs describes the API" if nowhere else str(exc.detail),
-        request_id=request_id_of(request),
-        status=exc.status_code,
-        retryable=code == "overloaded",
-    )
-    return problem_response(problem, dict(exc.headers or {}), path=request.url.path)
-
-
-async def _unforeseen(request: Request, exc: Exception) -> Response:  # noqa: ARG001  # interface
-    return unforeseen_response(request_id_of(request))
-
-
-def unforeseen_response(request_id: str) -> Response:
-    """Answer to an error that nobody foresaw; the log knows more, by the request's id."""
-    return problem_response(
-        plain_problem(
-            "internal_error", "something went wrong in the service", request_id=request_id
-        )
-    )
 
 
 def tell_failure(exc: BaseException, *, request_id: str) -> None:
@@ -247,6 +235,30 @@ _POLICY: Final = (
 _DEFAULTS: Final = (_POLICY, (b"cache-control", b"no-store"))
 
 
+def timed_body(receive: Receive, allowance: float) -> Receive:
+    """Make a `receive` that waits for a body so many seconds, and on for what arrives at a rate.
+
+    It counts the time in which nothing is there, so a slow app costs the caller nothing. What
+    arrives faster counts for later, up to twice the allowance.
+    Raises `HTTPException` (408).
+    """
+    loop, left = asyncio.get_running_loop(), allowance
+
+    async def timed() -> Message:
+        nonlocal left
+        began = loop.time()
+        try:
+            async with asyncio.timeout(left):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, LATE, {"Connection": "close"}) from None
+        arrived = len(message.get("body", b"")) / LEAST_BYTES_PER_S
+        left = min(2 * allowance, left - (loop.time() - began) + arrived)
+        return message
+
+    return timed
+
+
 class Gate:
     """An ASGI app around another."""
 
@@ -283,8 +295,7 @@ class Gate:
             problem = self._refusal(scope) or place.admit()
             if problem is not None:
                 problem = problem.model_copy(update={"request_id": request_id.decode()})
-                response = problem_response(problem, _CLOSE, path=scope["path"])
-                await response(scope, receive, answer)
+                await problem_response(problem, _CLOSE, path=scope["path"])(scope, receive, answer)
             else:
                 await self._wait(scope)
                 await self._app(scope, self._limited(scope, receive, place), answer)
@@ -407,10 +418,9 @@ class _Place:
 
 def _response_to(exc: Exception, request_id: str) -> Response:
     """Return what is answered to an error that the app let through."""
-    if isinstance(exc, MemAgentError):
-        return problem_response(problem_of(exc, request_id=request_id))
-    tell_failure(exc, request_id=request_id)
-    return unforeseen_response(request_id)
+    if not isinstance(exc, MemAgentError):
+        tell_failure(exc, request_id=request_id)
+    return problem_response(problem_for(exc, request_id=request_id))
 
 
 def _has_body(scope: Scope) -> bool:

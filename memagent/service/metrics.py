@@ -22,14 +22,20 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Generator, Mapping, MutableMapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import Metric
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Usage
@@ -96,37 +102,38 @@ class MeteredModel(ModelWrapper):
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer as the model does."""
-        began = time.perf_counter()
-        try:
-            response = await self._model.complete(request)
-        except BaseException as exc:
-            self._settle(request, None, began, exc)
-            raise
-        self._settle(request, response, began)
-        return response
+        with self._metered(request) as responses:
+            responses.append(await self._model.complete(request))
+        return responses[0]
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         """Stream as the model does; counted when the stream ends, also when it is given up."""
-        began = time.perf_counter()
-        response: ModelResponse | None = None
-        failure: BaseException | None = None
-        try:
+        with self._metered(request) as responses:
             async with aclosing(stream_of(self._model, request)) as deltas:
                 async for delta in deltas:
-                    response = delta.response or response
+                    if delta.response is not None:
+                        responses.append(delta.response)
                     yield delta
+
+    @contextmanager
+    def _metered(self, request: ModelRequest) -> Generator[list[ModelResponse]]:
+        """Count a call when it ends, with the last of the responses that are put into the list."""
+        began, responses = time.perf_counter(), list[ModelResponse]()
+        failure: BaseException | None = None
+        try:
+            yield responses
         except BaseException as exc:
             failure = exc
             raise
         finally:
-            self._settle(request, response, began, failure)
+            self._settle(request, responses[-1] if responses else None, began, failure)
 
     def _settle(
         self,
         request: ModelRequest,
         response: ModelResponse | None,
         began: float,
-        failure: BaseException | None = None,
+        failure: BaseException | None,
     ) -> None:
         seconds = time.perf_counter() - began
         usage = response.usage if response is not None else Usage()
@@ -220,6 +227,7 @@ class Metrics:
     """The figures of the service. Used from one event loop."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # the moments at which each figure was first counted
         own = self._registry = CollectorRegistry()
         self._requests = Counter(
             "memagent_requests", "Requests answered.", ("method", "route", "status"), registry=own
@@ -304,21 +312,7 @@ class Metrics:
         """Return the figures of all workers in the text format, with the jobs by state."""
         for state, count in jobs.items():
             self._jobs.labels(state).set(count)
-        return generate_latest(_WithoutTimes(self._all)).decode()
-
-
-class _WithoutTimes(CollectorRegistry):
-    """A registry's figures without the moments at which each was first counted."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__()
-        self._inner = registry
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the figures."""
-        for family in self._inner.collect():
-            family.samples = [each for each in family.samples if not each.name.endswith("_created")]
-            yield family
+        return generate_latest(self._all).decode()
 
 
 @contextmanager

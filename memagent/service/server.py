@@ -6,10 +6,20 @@ serves nothing itself. This one says when all of them serve, keeps their figures
 folder, and releases the leases of a dead worker at once, so that the others take over
 its jobs without waiting for leases to end. A worker whose supervisor was killed stops as
 if it had been asked to.
+
+Connections that cost nobody else anything: deadlines, sizes and a bound on the idle.
+
+Below the framework, because a request that has not arrived is no request yet. The head
+of a request has a deadline and a largest size; `gate.timed_body` gives the body a least rate.
+A connection waits until its first request is admitted (`ADMIT` in the scope): with a
+key, or without one as a whole request of this machine. When too many wait, the one that
+waited longest is closed, so slow connections push out each other and never a caller who
+is known.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import os
@@ -22,6 +32,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,27 +40,191 @@ import uvicorn
 from prometheus_client.multiprocess import mark_process_dead  # pyright: ignore[reportUnknownVariableType]
 from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from memagent.build import open_store
-from memagent.config import AgentSettings, check_workers
+from memagent.client.http import plain_problem
+from memagent.config import AgentSettings, ServiceSettings, check_workers
 from memagent.core.errors import ConfigError, MemAgentError, StoreUnavailable
 from memagent.journal.postgres import PostgresBackend
 from memagent.protocols import ChatModel
 from memagent.service.access import is_loopback
 from memagent.service.app import serve_app
-from memagent.service.connections import ServerConfig, serving_interpreter
 from memagent.service.data.database import ServiceDatabase
-from memagent.service.data.keys import KeyRing
-from memagent.service.data.leases import LeaseTable
-from memagent.service.hosting import Service
+from memagent.service.data.leases import KeyRing, LeaseTable
+from memagent.service.gate import ADMIT, LATE
+from memagent.service.hosting import Service, serving_interpreter
 from memagent.service.metrics import shared_figures
 
 _log = logging.getLogger(__name__)
 _BEYOND_DRAIN_S: Final = 10.0
 _PAUSE_S: Final = 5.0
+_ADDRESSES: Final = 4
+_HUNG_S: Final = 60
+_LARGE: Final = "the headers are larger than this service takes"
 # What a worker is in until it ends.
 _ENTERED: Final = ExitStack()
+
+
+class Waiting:
+    """The connections that wait, oldest first, by the address of their peer."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._all: dict[GuardedProtocol, str] = {}
+        self._by_peer: dict[str, dict[GuardedProtocol, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, connection: GuardedProtocol, peer: str) -> None:
+        """Let a connection wait; close the oldest one where that makes too many."""
+        same = self._by_peer.setdefault(peer, {})
+        same[connection] = None
+        self._all[connection] = peer
+        if len(same) > self._most:
+            next(iter(same)).abandon()
+        elif len(self._all) > _ADDRESSES * self._most:
+            next(iter(self._all)).abandon()
+
+    def remove(self, connection: GuardedProtocol) -> None:
+        """Forget a connection; harmless when it does not wait."""
+        peer = self._all.pop(connection, None)
+        if peer is not None:
+            same = self._by_peer[peer]
+            del same[connection]
+            if not same:
+                del self._by_peer[peer]
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with deadlines, under the limits of its `ServerConfig`."""
+
+    config: ServerConfig
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for a first request."""
+        super().connection_made(transport)
+        self._limits, self._waiting = self.config.limits, self.config.guarded
+        # Whether a head has begun and not ended; whether a request has and not ended.
+        self._in_head = self._in_request = self._refused = False
+        self._head_bytes = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._set_deadline(self._limits.header_s)
+        self._waiting.add(self, self.client[0] if self.client else "")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._clear_deadline()
+        self._waiting.remove(self)
+        super().connection_lost(exc)
+
+    def abandon(self) -> None:
+        """Close the connection at once."""
+        self._waiting.remove(self)
+        self._clear_deadline()
+        self._refused = True
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, and watch the size and the pace of a head."""
+        if self._refused:
+            return
+        if self._in_head or not self._in_request:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._refused or self.transport.is_closing():
+            self._clear_deadline()
+        elif self._in_head and self._head_bytes > self._limits.max_header_bytes:
+            self._refuse("headers_too_large", _LARGE)
+        elif self._in_head and self._deadline is None:
+            self._set_deadline(self._limits.header_s)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._in_head = self._in_request = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Let the request go to the app, unless its head is too large."""
+        if self._refused:
+            return
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self._limits.max_header_bytes:
+            self._refuse("headers_too_large", _LARGE)
+            return
+        self._in_head, self._head_bytes = False, 0
+        self._clear_deadline()
+        self.scope[ADMIT] = partial(self._waiting.remove, self)  # type: ignore[literal-required]
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request; the next may come when it likes."""
+        if not self._refused:
+            self._in_request = False
+            self._clear_deadline()
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request; a body that the app left unread has little time to end."""
+        super().on_response_complete()
+        if self._in_request and not self.pipeline and not self.transport.is_closing():
+            self._set_deadline(self._limits.body_s)
+
+    def _set_deadline(self, seconds: float) -> None:
+        self._clear_deadline()
+        self._deadline = self.loop.call_later(seconds, self._late)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _late(self) -> None:
+        """End a connection whose request does not arrive."""
+        self._refuse("request_timeout", LATE)
+
+    def _refuse(self, code: str, detail: str) -> None:
+        """Answer with a problem where a head was begun, and close the connection."""
+        self._refused = True
+        self._clear_deadline()
+        at_work = bool(self.cycle) and not self.cycle.response_complete
+        if self._in_head and not at_work:
+            problem = plain_problem(code, detail)
+            body = problem.model_dump_json(exclude_none=True).encode()
+            head = (
+                f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\n"
+                "content-type: application/problem+json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+class ServerConfig(uvicorn.Config):
+    """uvicorn's settings, with the limits of `GuardedProtocol`."""
+
+    def __init__(self, app: Any, limits: ServiceSettings, **more: Any) -> None:
+        super().__init__(
+            app,
+            http=GuardedProtocol,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="on",
+            timeout_graceful_shutdown=max(1, round(limits.drain_s)),
+            timeout_keep_alive=30,
+            timeout_worker_healthcheck=_HUNG_S,
+            **more,
+        )
+        self.limits, self.guarded = limits, Waiting(limits.max_waiting)
 
 
 def check_bind(host: str, keys: KeyRing) -> None:

@@ -51,8 +51,7 @@ def serve(
     if options.get("workers", 1) > 1:
         place = service_place(store)
         store.close()
-        plan = Plan.of(store.settings, place, **options)
-        serve_by_workers(plan, host=host, port=port, say=say)
+        serve_by_workers(Plan.of(store.settings, place, **options), host=host, port=port, say=say)
         return
     with closing(Service(store, model=options.get("model"))) as service:
         serve_here(service, host=host, port=port, say=say)

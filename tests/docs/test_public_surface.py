@@ -24,7 +24,7 @@ from memagent import Agent, AsyncAgent, AsyncClient, Client
 from memagent.core.errors import MissingExtra
 from memagent.memory.facade import Memory
 from memagent.plugins import GROUPS, load
-from memagent.sync.verbs import SyncMemory
+from memagent.sync.live_agent import SyncMemory
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 VENDORS = [

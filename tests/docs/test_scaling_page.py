@@ -20,7 +20,7 @@ from memagent.core.records import Scope
 from memagent.memory.bank import system_clock
 from memagent.memory.facade import Memory
 from memagent.service.data.database import ServiceDatabase
-from memagent.service.data.keys import KeyRing
+from memagent.service.data.leases import KeyRing
 from memagent.service.hosting import service_database_path
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from places import ROOT
 from typer.testing import CliRunner, Result
 
 from environments.auditing.audit import audit, item_vectors, op_mix
-from environments.auditing.report import MEASURES, AuditReport, Measure
+from environments.auditing.measures import MEASURES, AuditReport, Measure
 from environments.auditing.rules import claim_of, exact_words, exclude, says_nothing
 from environments.datasets.synthetic import synthetic
 from environments.errors import EnvironmentFault

@@ -34,8 +34,7 @@ from environments.evaluation.arms import (
 )
 from environments.evaluation.config import EvalConfig, prompts_of, settings_digest
 from environments.evaluation.figures import Report, report_of
-from environments.evaluation.progress import Progress
-from environments.evaluation.score_files import read_score, write_score
+from environments.evaluation.runs import Progress, read_score, write_score
 from environments.play.rollout import play
 from environments.records import Probe, ProbeAnswer, ProbeScore, Score
 from environments.rewards.scoring import Scoring

@@ -29,7 +29,7 @@ from memagent.service.access import (
     may_for_user,
     named_call,
 )
-from memagent.service.data.keys import LOCAL, LOCAL_USER, SCOPES, StoredKey
+from memagent.service.data.leases import LOCAL, LOCAL_USER, SCOPES, StoredKey
 from memagent.service.hosting import Service
 
 OWN = "127.0.0.1:8377"
@@ -320,8 +320,8 @@ async def test_a_slow_read_of_the_keys_is_waited_for_and_a_hanging_one_refused(
     keys = service.keys
     _, key = keys.create(name="k", scopes=["chat"], user_id=None, at=system_clock())
     assert keys.caller(key)
-    monkeypatch.setattr("memagent.service.data.keys._FRESH_S", 0.0)
-    monkeypatch.setattr("memagent.service.data.keys._PATIENCE_S", 60.0)
+    monkeypatch.setattr("memagent.service.data.leases._FRESH_S", 0.0)
+    monkeypatch.setattr("memagent.service.data.leases._PATIENCE_S", 60.0)
     read, go_on, reading = keys.stored, threading.Event(), threading.Event()
 
     def late() -> Any:
@@ -335,7 +335,7 @@ async def test_a_slow_read_of_the_keys_is_waited_for_and_a_hanging_one_refused(
     threading.Timer(0.2, go_on.set).start()
     assert keys.caller(key), "it waited"
     go_on.clear()
-    monkeypatch.setattr("memagent.service.data.keys._PATIENCE_S", 0.1)
+    monkeypatch.setattr("memagent.service.data.leases._PATIENCE_S", 0.1)
     reading.clear()
     await asyncio.to_thread(reading.wait)
     with pytest.raises(StoreUnavailable, match="come back"):

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from service_kit import Served, serving
 
-from memagent.service.data.keys import SCOPES
+from memagent.service.data.leases import SCOPES
 
 pytest.importorskip("mcp", reason='needs pip install "memagent[mcp]"')
 

@@ -11,7 +11,7 @@ import pytest
 from postgres_kit import running_postgres
 from service_kit import serving
 
-from memagent.service.data.keys import SCOPES
+from memagent.service.data.leases import SCOPES
 
 pytest.importorskip("psycopg", reason="needs the postgres extra")
 

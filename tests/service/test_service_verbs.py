@@ -15,7 +15,7 @@ import pytest
 from service_kit import DATABASES, Served, place_on, serving
 
 from memagent import Agent, AsOf, AsyncClient, Client, ConfigError, Filter, Session, Turn
-from memagent.client.remote_memory import RemoteMemory
+from memagent.client.async_client import RemoteMemory
 from memagent.core.errors import (
     InputError,
     MemoryNotFound,
@@ -24,7 +24,7 @@ from memagent.core.errors import (
     VersionConflict,
 )
 from memagent.memory.facade import Memory
-from memagent.sync.verbs import SyncMemory
+from memagent.sync.live_agent import SyncMemory
 
 SAID = datetime(2023, 5, 8, tzinfo=UTC)
 

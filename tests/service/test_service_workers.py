@@ -33,8 +33,7 @@ from memagent.journal.postgres_engine import connect
 from memagent.journal.rows import scope_digest, scope_key
 from memagent.memory.bank import system_clock
 from memagent.service.data.database import REVISION, VERSION_TABLE, ServiceDatabase, owner_digest
-from memagent.service.data.keys import KeyRing
-from memagent.service.data.leases import LeaseTable
+from memagent.service.data.leases import KeyRing, LeaseTable
 from memagent.testing.models import FunctionModel
 
 pytest.importorskip("psycopg", reason="needs the postgres extra")

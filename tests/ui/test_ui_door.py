@@ -19,8 +19,8 @@ from ui_kit import chromium, tab_on
 
 from memagent.config import ServiceSettings
 from memagent.memory.bank import system_clock
-from memagent.service.data.keys import SCOPES
-from memagent.service.ui import session_auth
+from memagent.service.data.leases import SCOPES
+from memagent.service.ui import frame
 
 ADDRESSES = {
     "/ui": "memory:read",
@@ -315,7 +315,7 @@ def test_a_revoked_key_is_out_at_once_and_a_session_ends(
         assert service.keys.revoke(key_id, at=system_clock())
         service.keys.read()  # the service does so every half second
         assert http.get("/ui").headers["location"] == "/ui/sign-in"
-    monkeypatch.setattr(session_auth, "SESSION_S", -1)
+    monkeypatch.setattr(frame, "SESSION_S", -1)
     with house.http(Origin=house.url) as http:
         sent = http.post("/ui/sign-in", data={"key": house.key("ana")}).headers["set-cookie"]
         assert http.get("/ui", headers={"Cookie": sent.partition(";")[0]}).status_code == 303

@@ -15,8 +15,8 @@ from ui_kit import Stock, chromium, stocked, tab_on
 from ui_pages import links, words
 
 from memagent.core.records import Relation
-from memagent.pages.document import title_of
-from memagent.service.ui.graph import _RELATIONS  # pyright: ignore[reportPrivateUsage]
+from memagent.pages.journal_words import title_of
+from memagent.service.ui.snapshots import _RELATIONS  # pyright: ignore[reportPrivateUsage]
 
 HOSTILE = (
     "<script>alert(1)</script>",

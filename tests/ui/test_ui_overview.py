@@ -11,8 +11,7 @@ from ui_pages import words
 
 from memagent.core.ops import Rejected, RejectReason
 from memagent.core.snapshot import Commit, Erased, JournalRow
-from memagent.pages.charts import Axes, column_chart, line_chart
-from memagent.pages.document import moments, time_axes
+from memagent.pages.charts import Axes, column_chart, line_chart, moments, time_axes
 from memagent.pages.journal_words import JournalFigures
 from memagent.service.ui import overview
 

@@ -16,7 +16,7 @@ from ui_kit import SCHEMES, Stock, axe_faults, chromium, stocked, tab_on
 
 from memagent.client.wire import JobKind, JobState
 from memagent.core.records import Scope
-from memagent.pages.document import word_diff
+from memagent.pages.journal_words import word_diff
 from memagent.service.app import PAGES
 from memagent.service.ui.frame import POLICY
 

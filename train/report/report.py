@@ -14,10 +14,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from environments.evaluation.report_page import (
+    figure_cells,
+    figures,
+    fold,
+    report_page,
+    section,
+    table,
+    tiles,
+)
 from environments.rewards.metrics import ratio_interval
 from memagent.core.errors import ConfigError
 from memagent.pages.charts import Axes, Chart, Point, Row, column_chart, dot_chart, number, share
-from memagent.pages.document import figure_cells, figures, fold, report_page, section, table, tiles
 from memagent.pages.run_folders import (
     Json,
     Run,

@@ -29,11 +29,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from environments.evaluation.report_page import bar_chart, figures, report_page
 from environments.records import Episode
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import ModelResponse
-from memagent.pages.charts import bar_chart
-from memagent.pages.document import figures, report_page
 from train.credit.advantages import leave_one_out, logo_advantages
 from train.credit.groups import CreditGroup
 from train.credit.rows import build_rows, rows_of

@@ -24,9 +24,16 @@ from environments.worlds.language.lexicon import (
     with_article,
 )
 from environments.worlds.language.spec import Person, Tone
-from environments.worlds.story.beats import Beat, Story
-from environments.worlds.story.cast import Cast
-from environments.worlds.story.lines import Line, Mention, Unit, insert, words_for
+from environments.worlds.story.beats import (
+    Beat,
+    Cast,
+    Line,
+    Mention,
+    Story,
+    Unit,
+    insert,
+    words_for,
+)
 from environments.worlds.story.noise import Noise
 from environments.worlds.truth import Act, Telling
 

@@ -14,9 +14,7 @@ from environments.worlds.config import WorldConfig
 from environments.worlds.language.days import Calendar, past_day, spoken
 from environments.worlds.language.lexicon import Form, Lexicon, capitalised, filled, pick
 from environments.worlds.language.spec import Person, Relation
-from environments.worlds.story.beats import Beat, Story, Topic
-from environments.worlds.story.cast import Cast
-from environments.worlds.story.lines import Line, Unit, insert, words_for
+from environments.worlds.story.beats import Beat, Cast, Line, Story, Topic, Unit, insert, words_for
 from environments.worlds.truth import Act
 
 _UNTIMED: Final = frozenset(("when", "old"))

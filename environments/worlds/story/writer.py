@@ -9,8 +9,7 @@ from typing import Final
 from environments.worlds.language.days import Calendar, coming_day, past_day, spoken
 from environments.worlds.language.lexicon import Form, Lexicon, pick
 from environments.worlds.language.spec import PEOPLE, Person
-from environments.worlds.story.beats import Beat, Thread, Topic
-from environments.worlds.story.cast import Cast, offstage
+from environments.worlds.story.beats import Beat, Cast, Thread, Topic, offstage
 from environments.worlds.truth import Act
 
 _DATED_SHARE: Final = 0.7

@@ -44,14 +44,16 @@ T = TypeVar("T")
 
 
 class MemagentMemory(Memory):
-    """The memory of one user, for `AssistantAgent(memory=[MemagentMemory(agent)])`."""
+    """The memory of one user, for `AssistantAgent(memory=[MemagentMemory(agent)])`.
+
+    It recalls at most `k` memories, and none that is trusted less than `min_trust`.
+    """
 
     component_type = "memory"
 
     def __init__(
         self, agent: Agent | AsyncAgent, *, k: int = 8, min_trust: Trust | None = None
     ) -> None:
-        """Recall at most `k` memories, and none that is trusted less than `min_trust`."""
         self._access, self._k, self._min_trust = Access(agent), k, min_trust
 
     async def update_context(self, model_context: Any) -> UpdateContextResult:

@@ -41,15 +41,15 @@ T = TypeVar("T")
 class MemagentMemoryService(BaseMemoryService):
     """A memory service over a store, for `Runner(memory_service=...)`.
 
-    `MemagentMemoryService(open_store())`; `options` are those of `Store.agent`: model,
-    design. Calls come from any event loop, such as the one that each `Runner.run` opens.
-    When the runner is done, close the service, then the store.
+    `MemagentMemoryService(open_store())` returns at most `k` memories for a search, none
+    trusted less than `min_trust`; `options` are those of `Store.agent`: model, design.
+    Calls come from any event loop, such as the one that each `Runner.run` opens. When the
+    runner is done, close the service, then the store.
     """
 
     def __init__(
         self, store: Store, *, k: int = 10, min_trust: Trust | None = None, **options: Any
     ) -> None:
-        """Return at most `k` memories for a search, none trusted less than `min_trust`."""
         self._store, self._k, self._options = store, k, options
         self._min_trust = min_trust
         self._agents: dict[Scope, AsyncAgent] = {}

@@ -37,7 +37,9 @@ class MemoryMiddleware(AgentMiddleware):
 
     `MemoryMiddleware(agent)` over an `Agent` serves `invoke` and `ainvoke`; over an
     `AsyncAgent` it serves `ainvoke` in that agent's event loop. The agent fixes the user,
-    `thread_id` of the configuration the thread.
+    `thread_id` of the configuration the thread. At most `k` memories are recalled a call;
+    `remember=False` only reads; `min_trust` leaves out what is trusted less, such as words
+    of tools.
     """
 
     def __init__(
@@ -48,10 +50,6 @@ class MemoryMiddleware(AgentMiddleware):
         remember: bool = True,
         min_trust: Trust | None = None,
     ) -> None:
-        """Recall at most `k` memories a call; `remember=False` only reads.
-
-        `min_trust` leaves out what is trusted less, such as words of tools.
-        """
         super().__init__()
         self._access, self._remembers = Access(agent), remember
         self._recalled: Any = partial(recall_block, k=k, min_trust=min_trust)
@@ -59,8 +57,7 @@ class MemoryMiddleware(AgentMiddleware):
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
         """Call the model with what fits the last human message."""
         text = last_question(request.messages)
-        block = self._access.run(lambda live: self._recalled(live, text))
-        return handler(_with(request, block))
+        return handler(_with(request, self._access.run(lambda live: self._recalled(live, text))))
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
         """Call the model with what fits the last human message."""

@@ -31,7 +31,11 @@ except ImportError as exc:
 
 
 class MemagentProvider(ContextProvider):
-    """The memory of one user, for `Agent(context_providers=[MemagentProvider(agent)])`."""
+    """The memory of one user, for `Agent(context_providers=[MemagentProvider(agent)])`.
+
+    It recalls at most `k` memories, none trusted less than `min_trust`. `source_id` marks
+    what the provider adds; `remember=False` only reads.
+    """
 
     def __init__(
         self,
@@ -42,10 +46,6 @@ class MemagentProvider(ContextProvider):
         remember: bool = True,
         min_trust: Trust | None = None,
     ) -> None:
-        """Recall at most `k` memories, none trusted less than `min_trust`.
-
-        `source_id` marks what the provider adds; `remember=False` only reads.
-        """
         super().__init__(source_id)
         self._access, self._remembers = Access(agent), remember
         self._k, self._min_trust = k, min_trust

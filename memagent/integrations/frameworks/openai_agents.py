@@ -21,6 +21,7 @@ from memagent.integrations.access import (
     Access,
     Agent,
     AsyncAgent,
+    MemoryBank,
     Message,
     MissingExtra,
     Trust,
@@ -28,7 +29,6 @@ from memagent.integrations.access import (
 )
 from memagent.integrations.documents import DocumentBank
 from memagent.integrations.mcp_tools import memory_functions
-from memagent.memory.bank import MemoryBank
 
 try:
     from agents import function_tool
@@ -47,7 +47,8 @@ class MemorySession(SessionABC):
     """A session of the SDK of one user, for `Runner.run(..., session=...)`.
 
     The history stands in a memory of its own beside the user's (run `openai_agents`),
-    so its items are never recalled. Erasing the user erases it too.
+    so its items are never recalled. Erasing the user erases it too. `session_settings` may
+    limit how many items a run is shown.
     """
 
     def __init__(
@@ -56,7 +57,6 @@ class MemorySession(SessionABC):
         agent: Agent | AsyncAgent,
         session_settings: SessionSettings | None = None,
     ) -> None:
-        """Open a session; `session_settings` may limit how many items a run is shown."""
         self.session_id, self.session_settings = session_id, session_settings
         self._access, self._bank = Access(agent), None
         self._documents = DocumentBank(fields=(), recipe=None, trust=Trust.ASSISTANT)

@@ -1,1 +1,1 @@
-"""What the service stores: keys, jobs, leases, cached responses, cursors and exports."""
+"""What the service stores and holds open: memories, keys, jobs, leases, responses, cursors."""

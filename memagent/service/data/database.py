@@ -185,6 +185,8 @@ class SqliteTables:
     """The tables in a SQLite file, or in memory."""
 
     shared = False
+    faults = (SQLAlchemyError,)
+    insert = staticmethod(sqlite.insert)
     now = "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)"
 
     def __init__(self, path: Path | None) -> None:
@@ -215,11 +217,7 @@ class SqliteTables:
         with self._lock, self.engine.begin() as db:
             yield db
 
-    def insert(self, table: Table) -> sqlite.Insert:
-        """Start an INSERT."""
-        return sqlite.insert(table)
-
-    def error(self, exc: SQLAlchemyError, doing: str) -> StoreUnavailable:
+    def error(self, exc: Exception, doing: str) -> StoreUnavailable:
         """Name the file and the cause."""
         place, cause = self._path or "memory", exc.__cause__ or exc
         return StoreUnavailable(f"{doing} the service's database at {place} failed: {cause}")
@@ -253,10 +251,12 @@ class PostgresTables:
     """The tables on a PostgreSQL server."""
 
     shared = True
+    insert = staticmethod(postgresql.insert)
     now = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
 
     def __init__(self, backend: PostgresBackend) -> None:
         self._backend = backend
+        self.faults = (SQLAlchemyError, *backend.faults)
         self.engine = pooled_engine(backend.connect, _CONNECTIONS)
         begin_with(self.engine, "BEGIN")
 
@@ -276,10 +276,6 @@ class PostgresTables:
                 )
             yield db
 
-    def insert(self, table: Table) -> postgresql.Insert:
-        """Start an INSERT."""
-        return postgresql.insert(table)
-
     def error(self, exc: Exception, doing: str) -> StoreError | InputError:
         """Translate the error as the journal does."""
         return self._backend.error(exc, f"{doing} the service's tables at")
@@ -290,23 +286,18 @@ class PostgresTables:
 
     def scrub(self) -> None:
         """Vacuum the tables that name users and sessions."""
-        with self.engine.connect() as db:
-            driver: Any = db.connection.driver_connection
-            try:
-                driver.execute("VACUUM (FULL) service_jobs")
-                driver.execute("VACUUM (FULL) service_snapshots")
-            except self._backend.faults as exc:
-                raise self.error(exc, "scrubbing") from exc
+        self._vacuum("FULL", "service_jobs", "service_snapshots")
 
     def scrub_responses(self) -> None:
         """Vacuum the table of responses, as the journal does with its payloads."""
-        how = "FULL" if self._backend.scrub_by == "rewrite" else "INDEX_CLEANUP ON"
+        rewrites = self._backend.scrub_by == "rewrite"
+        self._vacuum("FULL" if rewrites else "INDEX_CLEANUP ON", "service_responses")
+
+    def _vacuum(self, how: str, *tables: str) -> None:
         with self.engine.connect() as db:
             driver: Any = db.connection.driver_connection
-            try:
-                driver.execute(f"VACUUM ({how}) service_responses")
-            except self._backend.faults as exc:
-                raise self.error(exc, "scrubbing") from exc
+            for table in tables:
+                driver.execute(f"VACUUM ({how}) {table}")
 
     def close(self) -> None:
         """Close the connections; one in use closes when it comes back."""
@@ -406,5 +397,5 @@ class ServiceDatabase:
     def _translated(self, doing: str) -> Generator[None]:
         try:
             yield
-        except SQLAlchemyError as exc:
+        except self._backend.faults as exc:
             raise self._backend.error(exc, doing) from exc

@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -139,9 +139,9 @@ class IdempotentRequests:
         leases: Leases,
         metrics: Metrics,
     ) -> None:
-        self._journal, self._leases, self._metrics = journal, leases, metrics
+        self.journal, self._leases, self._metrics = journal, leases, metrics
         self._shared = leases.table.shared
-        self._responses = responses
+        self.responses = responses
         self._running: set[tuple[str, str]] = set()
 
     async def once(
@@ -181,7 +181,7 @@ class IdempotentRequests:
                 return pending.response or response
             if response.status_code < 400 and type(response) is Response:
                 with suppress(StoreUnavailable):  # the work itself is done
-                    await self._responses.put(scope, key, digest, CachedResponse.of(response))
+                    await self.responses.put(scope, key, digest, CachedResponse.of(response))
             return response
 
     @asynccontextmanager
@@ -208,28 +208,15 @@ class IdempotentRequests:
 
     async def drop(self, scope: Scope, key: str) -> bool:
         """Delete the response that the journal stores for a key; tell whether there was one."""
-        await self._responses.drop(scope, key)
-        return await asyncio.to_thread(self._journal.inner.drop_response, scope, key)
+        await self.responses.drop(scope, key)
+        return await asyncio.to_thread(self.journal.inner.drop_response, scope, key)
 
     async def _stored(self, scope: Scope, key: str, digest: str) -> Response | None:
-        return self._replayed(await self._known(scope, key), digest)
+        """Return the stored response to a request; None when its key is unknown.
 
-    async def _known(self, scope: Scope, key: str) -> tuple[str, CachedResponse] | None:
-        """Return the digest of the request that came with a key, and its response."""
-        known = await self._responses.get(scope, key)
-        if known is None:
-            inner = self._journal.inner
-            stored = (
-                await asyncio.to_thread(inner.response, scope, key)
-                if self._shared
-                else inner.response(scope, key)
-            )
-            if stored is not None:
-                response = CachedResponse.model_validate_json(stored.response_json)
-                known = (stored.body_digest, response)
-        return known
-
-    def _replayed(self, known: tuple[str, CachedResponse] | None, digest: str) -> Response | None:
+        Raises `ServiceError` when the key was used for another request.
+        """
+        known = await self._known(scope, key)
         if known is None:
             return None
         if known[0] != digest:
@@ -239,6 +226,17 @@ class IdempotentRequests:
             )
         self._metrics.count("replays")
         return known[1].response()
+
+    async def _known(self, scope: Scope, key: str) -> tuple[str, CachedResponse] | None:
+        """Return the digest of the request that came with a key, and its response."""
+        known = await self.responses.get(scope, key)
+        if known is not None:
+            return known
+        find = self.journal.inner.response
+        stored = await asyncio.to_thread(find, scope, key) if self._shared else find(scope, key)
+        if stored is None:
+            return None
+        return stored.body_digest, CachedResponse.model_validate_json(stored.response_json)
 
 
 def _in_progress() -> ServiceError:
@@ -344,11 +342,9 @@ class SharedResponseCache:
         """Return (digest of the request, response); None when the key is unknown."""
         owner = owner_digest(scope.user_id)
         values = {"owner": owner, "place": response_place(scope, key)}
-
-        def find(db: Connection) -> Row[Any] | None:
-            return db.execute(text(_FIND), values).first()
-
-        row = await asyncio.to_thread(self._database.run, find, owners=(owner,))
+        row = await asyncio.to_thread(
+            self._database.run, lambda db: db.execute(text(_FIND), values).first(), owners=(owner,)
+        )
         if row is None:
             return None
         return row.body_digest, CachedResponse.model_validate_json(row.response_json)
@@ -359,11 +355,12 @@ class SharedResponseCache:
             return
         owner = owner_digest(scope.user_id)
         row = _row(owner, response_place(scope, key), digest, response.model_dump_json(), _ERASED)
-
-        def insert(db: Connection) -> None:
-            db.execute(text(_INSERT), row)
-
-        await asyncio.to_thread(self._database.run, insert, owners=(owner,), durable=False)
+        await asyncio.to_thread(
+            self._database.run,
+            lambda db: db.execute(text(_INSERT), row),
+            owners=(owner,),
+            durable=False,
+        )
 
     async def drop(self, scope: Scope, key: str) -> None:
         """Do nothing: a response that the journal stores is not stored here."""

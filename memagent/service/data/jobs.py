@@ -9,7 +9,7 @@ The three kinds of jobs: remember a session, export a user's memories, erase the
 
 Only one job works on a memory at a time, in whichever worker, so a user's sessions are
 remembered in the order they came. The surprise: an export writes no file. Its job tells
-where in the journal each file ends and what it weighs; `exports` makes the file of the
+where in the journal each file ends and what it weighs; `banks` makes the file of the
 journal when it is fetched.
 
 Running one job to its end: its lease, its tries, and the pauses between them.
@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from memagent.client.http import FAULTS, ServiceError
 from memagent.client.wire import Job, JobKind, JobState
+from memagent.config import ServiceSettings
 from memagent.core.errors import InputError, MemAgentError
 from memagent.core.long_work import aside
 from memagent.core.records import Scope, Session, content_id
@@ -36,59 +37,102 @@ from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.rows import scope_digest, scope_key, system_clock
 from memagent.memory.care.redaction import needles_of_all, searched
 from memagent.memory.facade import Memory
-from memagent.service.banks import Banks
-from memagent.service.data import exports
-from memagent.service.data.idempotency import (
-    PENDING,
-    IdempotentJournal,
-    ResponseCache,
-    SharedResponseCache,
-)
+from memagent.service.data.banks import Banks, describe_file, open_file
+from memagent.service.data.idempotency import PENDING, IdempotentRequests
 from memagent.service.data.leases import CANCELLED, JobTable, Leases, job_place
 from memagent.service.metrics import Metrics, job_line
 from memagent.tracing import span, trace_context
 
+_log = logging.getLogger(__name__)
+FIRST_PAUSE_S: Final = 0.5
+"""Seconds before the second try of a job; every further pause is twice as long."""
+_LONGEST_PAUSE_S: Final = 60.0
 _FIRST_WAIT_S: Final = 0.05
 _LONGEST_WAIT_S: Final = 1.0
 
 
-class JobFailed(Exception):
-    """A try of a job that failed, with the error code for the caller."""
-
-    def __init__(self, code: str, *, retryable: bool) -> None:
-        super().__init__(code)
-        self.code, self.retryable = code, retryable
-
-
 class JobWork:
-    """Does the work of jobs. Used from one event loop."""
+    """Does the work of jobs, as often as the settings let it try. Used from one event loop."""
 
     def __init__(
         self,
         table: JobTable,
         leases: Leases,
         banks: Banks,
-        journal: IdempotentJournal,
-        responses: ResponseCache | SharedResponseCache,
-        *,
-        side_by_side: int,
+        requests: IdempotentRequests,
+        metrics: Metrics,
+        settings: ServiceSettings,
     ) -> None:
-        """Remember at most `side_by_side` sessions at a time."""
         self._table, self._leases, self._banks = table, leases, banks
-        self._journal, self._responses = journal, responses
-        self._slots = asyncio.Semaphore(side_by_side)
+        self._requests, self._metrics = requests, metrics
+        self._slots = asyncio.Semaphore(settings.ingest_jobs)
+        self._attempts = settings.job_attempts
+        # Set when the service stops: no job is tried again then.
+        self.stopping = False
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def run(self, job: Job, scope: Scope, attempts: int) -> dict[str, Any]:
+    async def run(self, job: Job, scope: Scope, *, pause_s: float) -> None:
+        """Run a job after a pause, unless another worker holds it or has finished it."""
+        await asyncio.sleep(pause_s)
+        task = asyncio.current_task()
+        assert task is not None
+        if not await self._leases.acquire(job_place(job.id), lost=task.cancel):
+            return
+        try:
+            stored = await asyncio.to_thread(self._table.find, job.id)
+            if stored is not None and stored[0].state in (JobState.QUEUED, JobState.RUNNING):
+                await self._try_until_done(stored[0], scope)
+        finally:
+            await self._leases.release(job_place(job.id))
+
+    async def _try_until_done(self, job: Job, scope: Scope) -> None:
+        attempts, pause = job.attempts, FIRST_PAUSE_S
+        while True:
+            attempts += 1
+            try:
+                with (
+                    span("memagent.job") as job_span,
+                    job_line(job.id, job.kind.value, attempts) as line,
+                ):
+                    if job_span.recording:
+                        kind = job.kind.value
+                        job_span.put({"memagent.job.kind": kind, "memagent.job.attempt": attempts})
+                    result = await self._once(job, scope, attempts)
+                    if job.kind is JobKind.INGEST:
+                        line.update(result)
+                await self.move(job.id, JobState.DONE, attempts=attempts, result=result)
+                self._metrics.count("jobs_done")
+                return
+            except MemAgentError as exc:
+                code, retryable = error_code(exc), exc.retryable
+            except Exception as exc:
+                _log.error("job %s (%s) failed: %s", job.id, job.kind.value, type(exc).__name__)
+                code, retryable = "internal_error", False
+            if not retryable or attempts >= self._attempts:
+                self._metrics.count("jobs_failed")
+                await self.move(job.id, JobState.FAILED, attempts=attempts, error=code)
+                return
+            self._metrics.count("jobs_retried")
+            await self.move(job.id, JobState.QUEUED, attempts=attempts, error=code)
+            if self.stopping:
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def move(self, job_id: str, state: JobState, **more: Any) -> None:
+        """Write the state of a job; see `JobTable.move`."""
+        await asyncio.to_thread(self._table.move, job_id, state, **more)
+
+    async def _once(self, job: Job, scope: Scope, attempts: int) -> dict[str, Any]:
         """Do a job and return its result; raise what made it fail."""
         if job.kind is JobKind.INGEST:
             async with self._exclusive(scope, job), self._slots:
-                await self._running(job, attempts)
+                await self.move(job.id, JobState.RUNNING, attempts=attempts)
                 report = await self._remember(job, scope)
             if report.failed_chunks:
-                raise JobFailed("model_error", retryable=True)
+                raise ServiceError("chunks failed", code="model_error", retryable=True)
             return counts_of(report)
-        await self._running(job, attempts)
+        await self.move(job.id, JobState.RUNNING, attempts=attempts)
         return await (
             self._export(scope) if job.kind is JobKind.EXPORT else self._erase(job, scope)
         )
@@ -96,7 +140,7 @@ class JobWork:
     async def remember(self, job: Job, scope: Scope) -> IngestReport:
         """Remember the job's session at once, beside the jobs in the background.
 
-        Raises `JobFailed` when it is not stored.
+        Raises `ServiceError` when it is not stored.
         """
         async with self._exclusive(scope, job):
             return await self._remember(job, scope)
@@ -110,11 +154,8 @@ class JobWork:
             (job.result or {}).get("files", []) if job.kind is JobKind.EXPORT else []
         )
         file = next((file for file in files if file["number"] == number), None)
-        content = await exports.open_file(self._banks, file) if file is not None else None
+        content = await open_file(self._banks, file) if file is not None else None
         return None if file is None or content is None else (file["bytes"], content)
-
-    async def _running(self, job: Job, attempts: int) -> None:
-        await asyncio.to_thread(self._table.move, job.id, JobState.RUNNING, attempts=attempts)
 
     async def _remember(self, job: Job, scope: Scope) -> IngestReport:
         with self._banks.agent(scope) as agent:
@@ -122,7 +163,7 @@ class JobWork:
             if session is None:
                 # Erased since; or the worker that accepted it died before it stored it,
                 # and a repetition is about to.
-                raise JobFailed("not_found", retryable=True)
+                raise ServiceError("no such session", code="not_found", retryable=True)
             return await agent.remember(session, on_error="keep")
 
     @asynccontextmanager
@@ -152,7 +193,7 @@ class JobWork:
 
     async def forget(self, scope: Scope, *, session_id: str | None = None) -> None:
         """Drop stored responses of a memory's user, and the jobs that name a session."""
-        await self._responses.forget(scope.user_id)
+        await self._requests.responses.forget(scope.user_id)
         if session_id is not None:
             await asyncio.to_thread(self._table.forget_session, scope, session_id)
         await asyncio.to_thread(self._table.scrub)
@@ -165,7 +206,7 @@ class JobWork:
         work: Callable[[Scope, Memory, int], Awaitable[None]],
     ) -> None:
         """Do something with some memories, in turn, while no job remembers in them."""
-        scopes = [scope for scope in await self._journal.scopes() if chosen(scope)]
+        scopes = [scope for scope in await self._requests.journal.scopes() if chosen(scope)]
         for number, scope in enumerate(scopes, 1):
             async with self._exclusive(scope):
                 with self._banks.agent(scope) as agent:
@@ -175,7 +216,7 @@ class JobWork:
         files: list[dict[str, Any]] = []
 
         async def describe(_: Scope, memory: Memory, number: int) -> None:
-            files.append(await exports.describe_file(memory.bank, number))
+            files.append(await describe_file(memory.bank, number))
 
         await self._for_each(lambda other: other.user_id == scope.user_id, describe)
         return {"user_id": scope.user_id, "files": files}
@@ -200,8 +241,8 @@ class JobWork:
             await self._for_each(lambda other: other.user_id == user_id, erase)
             await asyncio.to_thread(self._table.forget_user, user_id, before=began, keep_job=job.id)
             await asyncio.to_thread(self._table.scrub)
-        await self._responses.forget(user_id)
-        inner = self._journal.inner
+        await self._requests.responses.forget(user_id)
+        inner = self._requests.journal.inner
         places, unproven = await asyncio.to_thread(searched, inner, sorted(needles))
         return {
             "user_id": user_id,
@@ -224,80 +265,10 @@ def counts_of(report: IngestReport) -> dict[str, Any]:
     }
 
 
-_log = logging.getLogger(__name__)
-FIRST_PAUSE_S: Final = 0.5
-"""Seconds before the second try of a job; every further pause is twice as long."""
-_LONGEST_PAUSE_S: Final = 60.0
-
-
-class JobRunner:
-    """Runs single jobs. Used from one event loop."""
-
-    def __init__(
-        self, work: JobWork, table: JobTable, leases: Leases, metrics: Metrics, *, attempts: int
-    ) -> None:
-        """Give a job up after so many `attempts`."""
-        self._work, self._table, self._leases = work, table, leases
-        self._metrics, self._attempts = metrics, attempts
-        # Set when the service stops: no job is tried again then.
-        self.stopping = False
-
-    async def run(self, job: Job, scope: Scope, *, pause_s: float) -> None:
-        """Run a job after a pause, unless another worker holds it or has finished it."""
-        await asyncio.sleep(pause_s)
-        task = asyncio.current_task()
-        assert task is not None
-        if not await self._leases.acquire(job_place(job.id), lost=task.cancel):
-            return
-        try:
-            stored = await asyncio.to_thread(self._table.find, job.id)
-            if stored is not None and stored[0].state in (JobState.QUEUED, JobState.RUNNING):
-                await self._try_until_done(stored[0], scope)
-        finally:
-            await self._leases.release(job_place(job.id))
-
-    async def _try_until_done(self, job: Job, scope: Scope) -> None:
-        attempts, pause = job.attempts, FIRST_PAUSE_S
-        while True:
-            attempts += 1
-            try:
-                with (
-                    span("memagent.job") as job_span,
-                    job_line(job.id, job.kind.value, attempts) as line,
-                ):
-                    if job_span.recording:
-                        kind = job.kind.value
-                        job_span.put({"memagent.job.kind": kind, "memagent.job.attempt": attempts})
-                    result = await self._work.run(job, scope, attempts)
-                    if job.kind is JobKind.INGEST:
-                        line.update(result)
-                await self._move(job, JobState.DONE, attempts, result=result)
-                self._metrics.count("jobs_done")
-                return
-            except JobFailed as exc:
-                code, retryable = exc.code, exc.retryable
-            except MemAgentError as exc:
-                code, retryable = error_code(exc), exc.retryable
-            except Exception as exc:
-                _log.error("job %s (%s) failed: %s", job.id, job.kind.value, type(exc).__name__)
-                code, retryable = "internal_error", False
-            if not retryable or attempts >= self._attempts:
-                self._metrics.count("jobs_failed")
-                await self._move(job, JobState.FAILED, attempts, error=code)
-                return
-            self._metrics.count("jobs_retried")
-            await self._move(job, JobState.QUEUED, attempts, error=code)
-            if self.stopping:
-                return
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
-
-    async def _move(self, job: Job, state: JobState, attempts: int, **more: Any) -> None:
-        await asyncio.to_thread(self._table.move, job.id, state, attempts=attempts, **more)
-
-
 def error_code(error: MemAgentError) -> str:
     """Return the code under which an error is reported to callers."""
+    if isinstance(error, ServiceError):
+        return error.code
     return next(fault.code for fault in FAULTS if isinstance(error, fault.kind))
 
 
@@ -309,22 +280,23 @@ _ENDED: Final = (JobState.DONE, JobState.FAILED)
 
 
 class Jobs:
-    """Accepts jobs, starts them, and finds those that were left. Used from one event loop."""
+    """Accepts jobs, starts them, and finds those that were left. Used from one event loop.
+
+    It takes no further sessions while `most` jobs wait or run here.
+    """
 
     def __init__(
         self,
         table: JobTable,
         work: JobWork,
-        runner: JobRunner,
         leases: Leases,
         banks: Banks,
         *,
         most: int,
     ) -> None:
-        """Take no further sessions while `most` jobs wait or run here."""
         self._most = most
         self.table, self.work = table, work
-        self._runner, self._leases, self._banks = runner, leases, banks
+        self._leases, self._banks = leases, banks
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Jobs accepted and not started yet, since when.
         self._accepted: dict[str, float] = {}
@@ -366,7 +338,7 @@ class Jobs:
                 try:
                     return job, await agent.bank.store_session(session)
                 except MemAgentError as exc:
-                    await self._move(job_id, JobState.FAILED, error=error_code(exc))
+                    await self.work.move(job_id, JobState.FAILED, error=error_code(exc))
                     await self._leases.release(job_place(job_id))
                     raise
         finally:
@@ -400,10 +372,10 @@ class Jobs:
     def start(self, job: Job, scope: Scope, *, pause_s: float = 0.0) -> None:
         """Start a job unless it is running or finished, here or in another worker."""
         self._accepted.pop(job.id, None)
-        if self._runner.stopping or job.id in self._tasks or job.state in _ENDED:
+        if self.work.stopping or job.id in self._tasks or job.state in _ENDED:
             return
         task = asyncio.get_running_loop().create_task(
-            self._runner.run(job, scope, pause_s=pause_s), context=trace_context()
+            self.work.run(job, scope, pause_s=pause_s), context=trace_context()
         )
         self._tasks[job.id] = task
         task.add_done_callback(lambda _: self._ended(job.id, task))
@@ -420,7 +392,7 @@ class Jobs:
         """Give up an unfinished job; another worker that runs it stops within two seconds."""
         if job.state in _ENDED:
             return job
-        await self._move(job.id, JobState.FAILED, error=CANCELLED)
+        await self.work.move(job.id, JobState.FAILED, error=CANCELLED)
         self._stop(job.id)
         return await self.find(job.id, scope) or job
 
@@ -435,9 +407,11 @@ class Jobs:
             report = await self.work.remember(job, scope)
             if not report.failed_chunks:
                 result = counts_of(report)
-                await self._move(job.id, JobState.DONE, attempts=job.attempts + 1, result=result)
+                await self.work.move(
+                    job.id, JobState.DONE, attempts=job.attempts + 1, result=result
+                )
                 await self._leases.release(job_place(job.id))
-        except JobFailed:
+        except ServiceError:
             raise InputError(f"session {job.session_id!r} is not stored (any more)") from None
         finally:
             PENDING.reset(token)
@@ -472,7 +446,7 @@ class Jobs:
 
     async def drain(self, seconds: float) -> None:
         """Let running jobs finish, then stop the others; those stay queued for the next start."""
-        self._runner.stopping = True
+        self.work.stopping = True
         tasks = list(self._tasks.values())
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=seconds)
@@ -490,13 +464,10 @@ class Jobs:
             self.table.add, job_id, scope, kind, session_id=session_id, worker=worker
         )
 
-    async def _move(self, job_id: str, state: JobState, **more: Any) -> None:
-        await asyncio.to_thread(self.table.move, job_id, state, **more)
-
     async def _requeued(self, job: Job) -> Job:
         """Hold the lease of a job and put it back to its beginning."""
         await self._leases.acquire(job_place(job.id))
-        await self._move(job.id, JobState.QUEUED, attempts=0, revive=True)
+        await self.work.move(job.id, JobState.QUEUED, attempts=0, revive=True)
         return job.model_copy(update={"state": JobState.QUEUED, "attempts": 0, "error": None})
 
     def _stop(self, job_id: str) -> None:

@@ -553,8 +553,7 @@ def _of_choice(request: ModelRequest, number: int) -> ModelRequest:
     """Return the request of a further choice: with a seed of its own where one is set."""
     seed = request.sampling.seed
     seeded = {"seed": seed + number if seed is not None else None}
-    sampling = request.sampling.model_copy(update=seeded)
-    return request.model_copy(update={"sampling": sampling})
+    return request.model_copy(update={"sampling": request.sampling.model_copy(update=seeded)})
 
 
 def _with_parts(

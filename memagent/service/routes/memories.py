@@ -77,8 +77,7 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", max_length=1_0
 
 def _terms(body: SearchRequest | ContextRequest) -> dict[str, Any]:
     """Return the arguments of `Memory.search` that a body names."""
-    names = ("k", "where", "as_of", "recipe", "max_tokens")
-    return {name: getattr(body, name) for name in names}
+    return {name: getattr(body, name) for name in ("k", "where", "as_of", "recipe", "max_tokens")}
 
 
 def as_of_query(
@@ -431,8 +430,7 @@ async def metrics(request: Request) -> Response:
     if "admin" not in caller_of(request).scopes:
         raise ServiceError("figures need a key with the scope admin", code="forbidden")
     service = service_of(request)
-    counts = await run_in_threadpool(service.jobs.table.counts)
-    text = service.metrics.text(counts)
+    text = service.metrics.text(await run_in_threadpool(service.jobs.table.counts))
     return Response(text.encode(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

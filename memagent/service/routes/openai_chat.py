@@ -252,8 +252,7 @@ async def said_of(
     messages, notes = _separated(body.messages, call)
     spoken, history, answered = _parted(messages)
     told = [each.text for each in messages if each.role in ("system", "developer")]
-    sampling = model is not None and takes_options(model, ANSWERING)
-    extras, dropped = body.extras(sampling=sampling)
+    extras, dropped = body.extras(sampling=model is not None and takes_options(model, ANSWERING))
     told_model = answered if memory else body.messages
     wishes = Wishes(
         request=ModelRequest(
@@ -345,8 +344,7 @@ def _parted(
 
 
 async def _match(call: Call, thread: str | None, history: list[Spoken]) -> ThreadMatch:
-    with call.agent() as agent:
-        state = await agent.bank.sync()
+    state = await call.state()
     find = partial(continued, thread=thread) if thread else match_history
     large = sum(len(each.text) for each in history) >= LARGE_CHARS
     return await aside(find, state, history=history) if large else find(state, history=history)

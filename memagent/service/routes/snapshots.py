@@ -56,8 +56,7 @@ router = APIRouter(tags=["snapshots"])
 @once()
 async def take_snapshot(body: NewSnapshot, call: Writer) -> Response:
     """Remember this point of the memory."""
-    with call.agent() as agent:
-        state = await agent.bank.sync()
+    state = await call.state()
     info = SnapshotInfo(
         id=content_id("snp", call.scope.key, call.journal_key if call.key else uuid.uuid4().hex),
         name=body.name,
@@ -103,9 +102,9 @@ async def restore_snapshot(snapshot_id: Id, call: Writer) -> Response:
 
     Where that takes memories away, the key needs the scope memory:delete too.
     """
+    info = await find_snapshot(call, snapshot_id)
 
     async def work() -> Response:
-        info = await find_snapshot(call, snapshot_id)
         with call.agent() as agent:
             snapshot = await _snapshot(info, agent.bank)
             if "memory:delete" not in call.caller.scopes and (
@@ -115,11 +114,8 @@ async def restore_snapshot(snapshot_id: Id, call: Writer) -> Response:
             await agent.memory.restore(snapshot)
         return record(info)
 
-    infos = await run_in_threadpool(call.service.snapshots.of, call.scope)
-    known = next((info for info in infos if info.id == snapshot_id), None)
-
     def keep(entry: Entry) -> Response | None:
-        return record(known) if known is not None and isinstance(entry, Restored) else None
+        return record(info) if isinstance(entry, Restored) else None
 
     return await call.once(work, keep=keep)
 

@@ -26,7 +26,7 @@ from memagent.core.long_work import aside
 from memagent.core.ops import Update
 from memagent.core.records import Granularity, MemoryItem, Session, TimeSpan, Turn, content_id
 from memagent.core.snapshot import Commit, HistoryEntry
-from memagent.pages.document import Piece, word_diff
+from memagent.pages.journal_words import Piece, word_diff
 from memagent.service.routes import users as care
 from memagent.service.routes.exchange import (
     PageRequest,
@@ -37,6 +37,10 @@ from memagent.service.routes.exchange import (
     page_from,
 )
 from memagent.service.ui.frame import (
+    Form,
+    Reader,
+    Viewer,
+    Writer,
     constants,
     day,
     go,
@@ -46,11 +50,10 @@ from memagent.service.ui.frame import (
     steps,
     when,
 )
-from memagent.service.ui.session_auth import Form, Reader, Viewer, Writer
 from memagent.service.ui.turns import quotations, score_share
 from memagent.state.listing import Listing
 
-memory_router = page_router()
+router = page_router()
 _UNCHANGED = "Nothing was changed."
 _OPS = {"ADD": "Added", "UPDATE": "Changed", "DELETE": "Deleted", "NOOP": "Looked at"}
 
@@ -62,19 +65,19 @@ Change = tuple[HistoryEntry, str, list[Piece], list[tuple[str, str, str]]]
 
 
 # an id of dots alone cannot stand in a path
-@memory_router.get("/ui/memory")
+@router.get("/ui/memory")
 async def memory_by_query(viewer: Reader, id: MemoryId) -> Response:
     """Show the memory that the query names."""
     return await memory(id, viewer)
 
 
-@memory_router.post("/ui/memory")
+@router.post("/ui/memory")
 async def change_by_query(viewer: Reader, id: MemoryId) -> Response:
     """Change the memory that the query names, as `change_memory` does."""
     return await change_memory(id, viewer)
 
 
-@memory_router.get("/ui/memories/{memory_id:path}")
+@router.get("/ui/memories/{memory_id:path}")
 async def memory(memory_id: str, viewer: Reader) -> Response:
     """Show a memory; a form that was not carried out stands there as it was filled in."""
     with viewer.agent() as agent:
@@ -110,7 +113,7 @@ async def memory(memory_id: str, viewer: Reader) -> Response:
     )
 
 
-@memory_router.post("/ui/memories/{memory_id:path}")
+@router.post("/ui/memories/{memory_id:path}")
 async def change_memory(memory_id: str, viewer: Reader) -> Response:
     """Do what the field `do` names: `edit`, `delete`, `restore` or `undo`."""
     form = viewer.form
@@ -233,7 +236,6 @@ def _values(item: MemoryItem) -> dict[str, str]:
     }
 
 
-listing_router = page_router()
 _PAGE: Final = 50
 _K: Final = 30
 _MOST_CHOICES: Final = 200
@@ -288,7 +290,7 @@ class ListQuery:
         return {name: value for name, value in asdict(self).items() if name not in _NOT_KEPT}
 
 
-@listing_router.get("/ui/memories")
+@router.get("/ui/memories")
 async def list_memories(viewer: Reader, query: Annotated[ListQuery, Depends()]) -> Response:
     """Show the list, or with `q` the hits of a search."""
     hits: list[Hit] = []
@@ -335,7 +337,7 @@ async def list_memories(viewer: Reader, query: Annotated[ListQuery, Depends()]) 
     )
 
 
-@listing_router.post("/ui/memories")
+@router.post("/ui/memories")
 async def add_memory(viewer: Reader) -> Response:
     """Remember a text as it is."""
     viewer.require("memory:write")
@@ -396,11 +398,10 @@ def _day(text: str) -> datetime | None:
     return datetime.combine(day, time(), UTC) if day < date.max else None
 
 
-review_router = page_router()
 _REVIEW_PAGE: Final = 20
 
 
-@review_router.get("/ui/review")
+@router.get("/ui/review")
 async def review(
     viewer: Reader, start: Annotated[int, Query(ge=0, le=10_000_000)] = 0
 ) -> HTMLResponse:
@@ -427,7 +428,7 @@ async def review(
     )
 
 
-@review_router.post("/ui/review")
+@router.post("/ui/review")
 async def settle(viewer: Writer) -> Response:
     """Do what the field `do` names with one change: `accept` or `refuse`."""
     change_id = viewer.form["id"]

@@ -35,7 +35,6 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Query
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 import memagent
@@ -57,13 +56,20 @@ from memagent.pages.run_folders import (
 )
 from memagent.service.hosting import Service, service_database_path
 from memagent.service.routes.exchange import PageRequest, page_of
-from memagent.service.routes.talk import file_response, find_job
-from memagent.service.routes.users import reachable
-from memagent.service.ui.frame import constants, go, page, page_router
-from memagent.service.ui.session_auth import Reader, Viewer, Visitor, require_viewer
+from memagent.service.routes.users import file_response, find_job, reachable
+from memagent.service.ui.frame import (
+    Reader,
+    Viewer,
+    Visitor,
+    constants,
+    go,
+    page,
+    page_router,
+    require_viewer,
+)
 from memagent.state.fold import BankState
 
-overview_router = page_router()
+router = page_router()
 _LAST: Final = 5
 # Journal entries that are searched for the latest changes.
 _LOOK_BACK: Final = 16
@@ -75,7 +81,7 @@ _COUNTING_S: Final = 2.0
 _MOST_COUNTED: Final = 32
 
 
-@overview_router.get("/ui")
+@router.get("/ui")
 async def overview(viewer: Reader) -> Response:
     """Show figures, charts and the latest entries of the journal."""
     with viewer.agent() as agent:
@@ -93,8 +99,8 @@ async def overview(viewer: Reader) -> Response:
         entries = (describe_entry(row, state) for row in reversed(rows))
         told = (entry for entry in entries if entry.kind not in ("graph", "stats"))
         latest = list(islice(told, _LAST))
-        counted, fresh = _figures_of(viewer.request, viewer.scope, state.seq)
-        if not fresh or len(state.items) <= _COUNTED_AT_ONCE:
+        counted = _figures_of(viewer, state.seq)
+        if counted.seq or len(state.items) <= _COUNTED_AT_ONCE:
             await count_journal(agent, counted, seconds=_COUNTING_S)
         degraded = agent.bank.degraded
     service = viewer.service
@@ -120,8 +126,7 @@ async def overview(viewer: Reader) -> Response:
 def _counts(state: BankState, expired: Container[str]) -> tuple[int, int]:
     """Return the number of memories, and of nodes of the graph that are none."""
     active = sum(1 for item in state.active() if item.id not in expired)
-    nodes = sum(1 for node in state.graph.all_nodes() if node.kind is not NodeKind.ITEM)
-    return active, nodes
+    return active, sum(1 for node in state.graph.all_nodes() if node.kind is not NodeKind.ITEM)
 
 
 async def count_journal(agent: AsyncAgent, figures: JournalFigures, *, seconds: float) -> None:
@@ -135,31 +140,26 @@ async def count_journal(agent: AsyncAgent, figures: JournalFigures, *, seconds: 
             return
 
 
-def _figures_of(request: Request, scope: Scope, seq: int) -> tuple[JournalFigures, bool]:
-    """Return the figures of a memory, and whether they are new.
+def _figures_of(viewer: Viewer, seq: int) -> JournalFigures:
+    """Return the figures of a memory.
 
     They are new when nobody has looked yet, or when the journal has begun anew.
     """
-    state = request.app.state
-    kept: OrderedDict[str, JournalFigures] | None = getattr(state, "ui_figures", None)
-    if kept is None:
-        kept = state.ui_figures = OrderedDict[str, JournalFigures]()
-    figures = kept.get(scope.key)
-    fresh = figures is None or figures.seq > seq
-    if figures is None or fresh:
-        figures = kept[scope.key] = JournalFigures()
-    kept.move_to_end(scope.key)
-    while len(kept) > _MOST_COUNTED:
+    kept: OrderedDict[str, JournalFigures] = viewer.request.app.state.figures
+    figures = kept.pop(viewer.scope.key, None)
+    if figures is None or figures.seq > seq:
+        figures = JournalFigures()
+    kept[viewer.scope.key] = figures
+    if len(kept) > _MOST_COUNTED:
         kept.popitem(last=False)
-    return figures, fresh
+    return figures
 
 
-users_router = page_router()
 _PAGE: Final = 50
 _AnyReader = Annotated[Viewer, Depends(require_viewer("memory:read", about_memory=False))]
 
 
-@users_router.get("/ui/users")
+@router.get("/ui/users")
 async def list_users(
     viewer: _AnyReader,
     find: Annotated[str, Query(max_length=256)] = "",
@@ -193,7 +193,7 @@ async def list_users(
     )
 
 
-@users_router.post("/ui/users")
+@router.post("/ui/users")
 async def act(viewer: Reader) -> Response:
     """Do what the field `do` names: `export`, or `erase` with the user's id typed again."""
     form, scope = viewer.form, viewer.scope
@@ -213,7 +213,6 @@ async def act(viewer: Reader) -> Response:
     return go(viewer, f"/ui/jobs/{job.id}", note=note)
 
 
-health_router = page_router()
 _PACKAGES: Final = (
     "pydantic",
     "numpy",
@@ -265,7 +264,7 @@ class Route:
         )
 
 
-@health_router.get("/ui/health")
+@router.get("/ui/health")
 async def health(
     viewer: Visitor,
 ) -> Response:
@@ -273,7 +272,7 @@ async def health(
     return await _show_health(viewer)
 
 
-@health_router.post("/ui/health")
+@router.post("/ui/health")
 async def act_on_health(viewer: Annotated[Viewer, Depends(require_viewer("admin"))]) -> Response:
     """Do what the field `do` names: `verify` the chain of hashes of the memory shown."""
     if viewer.form["do"] != "verify":
@@ -359,11 +358,10 @@ def _bytes(file: Path) -> int:
     return 0
 
 
-jobs_router = page_router()
 _OPEN: Final = (JobState.QUEUED, JobState.RUNNING)
 
 
-@jobs_router.get("/ui/jobs")
+@router.get("/ui/jobs")
 async def list_jobs(
     viewer: Reader,
     state: JobState | None = None,
@@ -393,7 +391,7 @@ async def list_jobs(
     )
 
 
-@jobs_router.get("/ui/jobs/{job_id}")
+@router.get("/ui/jobs/{job_id}")
 async def one_job(job_id: Id, viewer: Reader) -> Response:
     """Show one job with its result."""
     job = await find_job(viewer, job_id)
@@ -408,7 +406,7 @@ async def one_job(job_id: Id, viewer: Reader) -> Response:
     )
 
 
-@jobs_router.post("/ui/jobs/{job_id}")
+@router.post("/ui/jobs/{job_id}")
 async def act_on_job(job_id: Id, viewer: Reader) -> Response:
     """Do what the field `do` names: `retry` or `cancel`."""
     viewer.require("memory:write")
@@ -430,19 +428,18 @@ async def act_on_job(job_id: Id, viewer: Reader) -> Response:
     return go(viewer, f"/ui/jobs/{job.id}", note=note)
 
 
-@jobs_router.get("/ui/jobs/{job_id}/files/{number}")
+@router.get("/ui/jobs/{job_id}/files/{number}")
 async def file(job_id: Id, number: int, viewer: Reader) -> Response:
     """Serve a file that an export wrote."""
     return await file_response(viewer.service, await find_job(viewer, job_id), number)
 
 
-runs_router = page_router()
 Watcher = Annotated[Viewer, Depends(require_viewer("admin", about_memory=False))]
 _MOST_SETTINGS_CHARS: Final = 20_000
 _TESTED: Final = ("f1", "exact", "overwritten", "lost", "memory_share", "failed")
 
 
-@runs_router.get("/ui/runs")
+@router.get("/ui/runs")
 async def runs(viewer: Watcher) -> HTMLResponse:
     """Show the runs, newest first."""
     folder = _folder(viewer)
@@ -457,7 +454,7 @@ async def runs(viewer: Watcher) -> HTMLResponse:
     )
 
 
-@runs_router.get("/ui/runs/one")
+@router.get("/ui/runs/one")
 async def run(
     viewer: Watcher, name: Annotated[str, Query(min_length=1, max_length=255)]
 ) -> HTMLResponse:

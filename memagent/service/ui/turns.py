@@ -50,8 +50,15 @@ from memagent.pages.journal_words import (
 from memagent.search.cuts import token_estimate
 from memagent.service.routes import exchange
 from memagent.service.routes.memories import context_of
-from memagent.service.ui.frame import constants, page, page_router, steps
-from memagent.service.ui.session_auth import Reader, Viewer, require_viewer
+from memagent.service.ui.frame import (
+    Reader,
+    Viewer,
+    constants,
+    page,
+    page_router,
+    require_viewer,
+    steps,
+)
 from memagent.state.fold import BankState
 
 
@@ -360,14 +367,13 @@ async def _recalled(agent: AsyncAgent, entry: EntryView) -> list[tuple[str, list
     return [(text, await before.search(text, k=5)) for text in list(texts)[:_RECALLED]]
 
 
-ask_router = page_router()
 Asker = Annotated[Viewer, Depends(require_viewer("chat"))]
 _MOST_EXCHANGES: Final = 20
 _MOST_THREADS: Final = 6
 _LONGEST_THREAD: Final = 256
 
 
-@ask_router.get("/ui/ask")
+@router.get("/ui/ask")
 async def ask_page(
     viewer: Asker,
     query: Annotated[QuestionQuery, Depends()],
@@ -377,7 +383,7 @@ async def ask_page(
     return await _show_ask(viewer, query, thread)
 
 
-@ask_router.post("/ui/ask")
+@router.post("/ui/ask")
 async def ask(viewer: Asker) -> HTMLResponse:
     """Send the message, and show the reply above what it rests on."""
     form = viewer.form
@@ -393,8 +399,7 @@ async def ask(viewer: Asker) -> HTMLResponse:
         if len(thread) > _LONGEST_THREAD:
             raise InputError(f"a thread's id has 1 to {_LONGEST_THREAD} characters")
         if conversation:
-            said = exchange.Said(text=text, thread=thread)
-            reply = await exchange.reply_to(viewer, said)
+            reply = await exchange.reply_to(viewer, exchange.Said(text=text, thread=thread))
             answer, hits, shown = reply, reply.hits, reply.turn_ids
         else:
             answer, hits = await _looked_up(viewer, query)
@@ -442,8 +447,7 @@ async def _show_ask(
 ) -> HTMLResponse:
     """Show the page; the turns `shown` stand in the reply and not below it."""
     nothing: dict[str, Any] = {"answer": None, "candidates": None, "lookup": False}
-    with viewer.agent() as agent:
-        state = await agent.bank.sync()
+    state = await viewer.state()
     turns = [turn for turn in thread_turns(state, thread) if turn.id not in shown]
     return page(
         viewer.request,

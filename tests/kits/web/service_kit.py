@@ -23,9 +23,9 @@ from memagent.config import AgentSettings, ServiceSettings
 from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel, Clock
 from memagent.service.app import serve_app
-from memagent.service.connections import ServerConfig
-from memagent.service.data.keys import SCOPES
+from memagent.service.data.leases import SCOPES
 from memagent.service.hosting import Service
+from memagent.service.server import ServerConfig
 
 DATABASES = ("sqlite", "postgres")
 """What a suite of the service runs on; PostgreSQL where there is one."""

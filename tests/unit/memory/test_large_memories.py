@@ -29,7 +29,7 @@ from memagent.memory.care.undo import undo
 from memagent.memory.facade import Memory
 from memagent.memory.timetravel import as_of
 from memagent.memory.view import MOST_PAST
-from memagent.service.connections import collect_when_idle, serving_interpreter
+from memagent.service.hosting import collect_when_idle, serving_interpreter
 from memagent.state.fold import EMPTY_STATE, BankState, apply
 
 ENTRIES = 400
@@ -228,13 +228,13 @@ def test_a_process_that_serves_collects_its_oldest_garbage_only_when_idle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before, switch_s = gc.get_threshold(), sys.getswitchinterval()
-    monkeypatch.setattr("memagent.service.connections._last", float("-inf"))
+    monkeypatch.setattr("memagent.service.hosting._last", float("-inf"))
     assert not collect_when_idle(at_work=0)
     with serving_interpreter():
         assert gc.get_threshold()[2] > 1_000_000
         assert sys.getswitchinterval() <= 0.001
         assert not collect_when_idle(at_work=0), "it began with a collection"
-        monkeypatch.setattr("memagent.service.connections._last", float("-inf"))
+        monkeypatch.setattr("memagent.service.hosting._last", float("-inf"))
         assert not collect_when_idle(at_work=1)
         assert collect_when_idle(at_work=0)
         assert not collect_when_idle(at_work=0)

@@ -1,4 +1,10 @@
-"""Export files that are made of the journal when they are fetched.
+"""Open memories, one agent a scope, with the ones used longest ago closed first.
+
+A memory in use is never closed: two banks of one scope would each keep a search view of
+it. Opening one costs a replay of its journal at first use. All agents share model,
+design, embedder and journal.
+
+Export files that are made of the journal when they are fetched.
 
 A job stores where in the journal a file ends, and its size and checksum. The same lines
 come out every time, in whichever worker, until an erasure has taken some of them: then
@@ -20,19 +26,62 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import AsyncGenerator
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
+from memagent.async_agent import AsyncAgent
 from memagent.client.http import ServiceError
 from memagent.client.wire import SnapshotInfo
 from memagent.core.records import Scope
 from memagent.journal.rows import from_microseconds, to_microseconds
 from memagent.memory.bank import MemoryBank
 from memagent.memory.transfer import export_lines
-from memagent.service.banks import Banks
 from memagent.service.data.database import ServiceDatabase, snapshots
+from memagent.service.metrics import Metrics
+
+
+class Banks:
+    """Agents by scope. Used from one event loop."""
+
+    def __init__(self, make: Callable[[Scope], AsyncAgent], *, most: int, metrics: Metrics) -> None:
+        self._make = make
+        self._most = most
+        self._metrics = metrics
+        self._open: OrderedDict[str, AsyncAgent] = OrderedDict()
+        self._users: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def users_of(self, scope: Scope) -> int:
+        """Return how many are at work on a memory."""
+        return self._users[scope.key]
+
+    @contextmanager
+    def agent(self, scope: Scope) -> Generator[AsyncAgent]:
+        """Open the agent of a scope, which stays open as long as it is in use."""
+        key = scope.key
+        agent = self._open.get(key)
+        if agent is None:
+            agent = self._open[key] = self._make(scope)
+            self._metrics.count("banks_opened")
+            self._metrics.banks_open.set(len(self._open))
+        self._open.move_to_end(key)
+        self._users[key] += 1
+        unused = (other for other in self._open if not self._users[other])
+        if len(self._open) > self._most and (oldest := next(unused, None)) is not None:
+            del self._open[oldest], self._users[oldest]
+            self._metrics.count("banks_evicted")
+            self._metrics.banks_open.set(len(self._open))
+        try:
+            yield agent
+        finally:
+            self._users[key] -= 1
+
 
 _SEAL_BYTES = 16
 

@@ -17,8 +17,6 @@ walk is personalised PageRank, and answers are quotations.
     Agent(design="compass_rules")
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

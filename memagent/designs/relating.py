@@ -37,15 +37,10 @@ _LINKS = frozenset(
     }
 )
 
-_MENTIONS = frozenset({Relation.MENTIONS})
-
-
-_TIMELINE = frozenset({Relation.BEFORE, Relation.AFTER})
-
 
 def linked_hits(related: Related) -> list[Hit]:
     """Return the hits of a fact that a relation of meaning led to, not a name or a date."""
-    meant = _LINKS - _TIMELINE
+    meant = _LINKS - {Relation.BEFORE, Relation.AFTER}
     return [
         hit
         for hit in related.hits
@@ -131,12 +126,11 @@ class _Latest:
         """Return the latest items of the fact's speaker that are not among its hits."""
         name = fact.speaker or ""
         if name and name not in self.known:
-            state, expired = self.bank.state, self.bank.expired
+            state, expired, alike = self.bank.state, self.bank.expired, folded(name)
             keys = islice(reversed(state.orders.by("age", state)), _LOOKED_BACK)
-            items, alike = (state.items[key[-1]] for key in keys), folded(name)
             own = (
                 item
-                for item in items
+                for item in (state.items[key[-1]] for key in keys)
                 if (item.speaker == name or folded(item.speaker or "") == alike)
                 and item.active
                 and item.id not in expired
@@ -182,15 +176,16 @@ class _Neighbours:
         key = "\n".join(names)
         if key not in self.by_names:
             entities = [entity_id(name) for name in names]
-            steps = self.bank.state.graph.walk(entities, hops=1, relations=_MENTIONS)
+            steps = self.bank.state.graph.walk(
+                entities, hops=1, relations=frozenset({Relation.MENTIONS})
+            )
             self.by_names[key] = sorted(steps, key=lambda step: -self._said_at(step[0]))
         return self.by_names[key]
 
     def _said_at(self, node_id: str) -> float:
         state = self.bank.state
         record = state.items.get(node_id) or state.graph.node(node_id)
-        said_at = record.said_at if record is not None else None
-        return said_at.timestamp() if said_at is not None else float("-inf")
+        return record.said_at.timestamp() if record and record.said_at else float("-inf")
 
 
 def graph_hit(bank: MemoryBank, node_id: str, path: Path) -> Hit:

@@ -48,8 +48,7 @@ from memagent.designs.parts.lines import (
 from memagent.designs.parts.retrieval import TimedRetriever, query_for
 from memagent.designs.relating import graph_hit
 from memagent.events.merge import event_texts
-from memagent.events.stats import topics_of
-from memagent.events.visibility import OutOfSight, events_in_sight, expand
+from memagent.events.visibility import OutOfSight, events_in_sight, expand, topics_of
 from memagent.events.walk import (
     Action,
     Checklist,

@@ -27,8 +27,7 @@ from memagent.designs.parts.event_indexer import (
 from memagent.designs.parts.graph_walk import GraphWalkRetriever, parse_move, parse_plan
 from memagent.designs.parts.rules.indexer import RuleIndexer
 from memagent.embed.static import HashEmbedder
-from memagent.events.stats import topics_of
-from memagent.events.visibility import expand
+from memagent.events.visibility import expand, topics_of
 from memagent.events.walk import Action
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.plugins import load

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import zip_longest
 
 from memagent.core.exchange import Role
 from memagent.core.records import Turn
@@ -47,7 +48,7 @@ class Fold(OnePrompt):
         if not places:
             return None
         reply = await ask_about_workspace(self.prompt, workspace, places, ctx)
-        text = (string_at(reply, "text") or "").strip()[:MAX_FACT_CHARS]
+        text = (string_at(reply, "text") or "")[:MAX_FACT_CHARS]
         refused = "" if text else "the reply holds no text for the note"
         return Edit(at=0, folds=places, text=text, refused=refused)
 
@@ -111,17 +112,13 @@ def shares_content(
     text: str, cited: Sequence[Turn], dialogue: Dialogue, *, said_at: datetime | None
 ) -> bool:
     """Tell whether the text shares a word with the cited turns of the dialogue."""
-    if not _may_be_english(" ".join(turn.said for turn in cited)):
-        return True
+    heard = " ".join(turn.said for turn in cited)
+    words = len(tokenize(heard, keep_stop_words=True))
+    if words >= _FEW_WORDS and words - len(tokenize(heard)) < _ENGLISH_SHARE * words:
+        return True  # hardly English
     said = "\n".join(turn.said for turn in _with_turn_before(cited, dialogue.turns))
-    content = set(tokenize(said))
     told = set(tokenize(text)) - dialogue.speakers
-    return not told or not told.isdisjoint(content) or bool(told & _days(said, said_at))
-
-
-def _may_be_english(text: str) -> bool:
-    words = len(tokenize(text, keep_stop_words=True))
-    return words < _FEW_WORDS or words - len(tokenize(text)) >= _ENGLISH_SHARE * words
+    return not told or not told.isdisjoint(tokenize(said)) or bool(told & _days(said, said_at))
 
 
 def _terms(texts: Iterable[str]) -> set[str]:
@@ -130,12 +127,8 @@ def _terms(texts: Iterable[str]) -> set[str]:
 
 def _with_turn_before(cited: Sequence[Turn], around: Sequence[Turn]) -> list[Turn]:
     ids = {turn.id for turn in cited}
-    follower = [*around[1:], None]
-    return [
-        turn
-        for turn, after in zip(around, follower, strict=True)
-        if turn.id in ids or (after is not None and after.id in ids)
-    ] or list(cited)
+    pairs = zip_longest(around, around[1:])
+    return [own for own, after in pairs if own.id in ids or (after and after.id in ids)] or [*cited]
 
 
 def _days(said: str, said_at: datetime | None) -> set[str]:
@@ -143,9 +136,7 @@ def _days(said: str, said_at: datetime | None) -> set[str]:
     terms: set[str] = set()
     for mention in find_times(said, anchor=said_at, most=MAX_TURN_TIMES):
         start, end = mention.span.start, mention.span.end
-        if start is None:
-            continue
-        days = 1 if end is None else min(_MAX_DAYS, max(1, (end - start).days))
-        for day in (start + timedelta(days=count) for count in range(days)):
+        days = min(_MAX_DAYS, max(1, (end - start).days)) if start and end else 1
+        for day in (start + timedelta(days=count) for count in range(days) if start):
             terms |= set(tokenize(f"{day:%B} {day.year} {day.day}"))
     return terms

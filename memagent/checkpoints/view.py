@@ -282,15 +282,13 @@ def _joined(arrays: Iterable[np.typing.NDArray[Any]]) -> np.typing.NDArray[Any]:
 def _put_columns(
     writer: SectionWriter, kept: Sequence[tuple[Segment, Mask]], ids: Sequence[bytes]
 ) -> None:
-    texts = [key.decode("utf-8", "surrogatepass") for key in ids]
-    writer.put_array("ranks", ranks_of(texts))
+    writer.put_array("ranks", ranks_of([key.decode("utf-8", "surrogatepass") for key in ids]))
     writer.put_array("said", _joined(segment.said[keep] for segment, keep in kept))
     writer.put_array("valid", _joined(segment.valid[keep] for segment, keep in kept))
     for name, rule in ITEM_RULES.items():
         column = _joined(segment.column(rule)[keep] for segment, keep in kept)
         writer.put_array(f"column.{name}", column)
-    filed = merged_filed(kept)
-    lists = ((key, at.astype("<i4").tobytes()) for key, at in filed.items())
+    lists = ((key, at.astype("<i4").tobytes()) for key, at in merged_filed(kept).items())
     put_records(writer, "filed", [(encoded(_BETWEEN.join(key)), raw) for key, raw in lists])
 
 

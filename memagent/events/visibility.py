@@ -204,8 +204,7 @@ def expand(
             continue
         if node_id not in ways:
             ways[node_id] = _steps(graph, node_id, is_open)
-        held = restart if ways[node_id] else 1.0
-        share[node_id] = share.get(node_id, 0.0) + mass * held
+        share[node_id] = share.get(node_id, 0.0) + mass * (restart if ways[node_id] else 1.0)
         for (other, relation, leaving), part in ways[node_id].items():
             if other not in rest:
                 waiting.append(other)

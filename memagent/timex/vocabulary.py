@@ -273,8 +273,7 @@ def guard_weekday(text: str, match: Match) -> Standing:
     if _written(text, match, "d") in ("sat", "sun", "wed", "mon"):
         return Standing.REFUSED
     groups = match.groupdict()
-    placed = groups.get("which") or groups.get("week")
-    if placed or moved_to(match.string, match.start()):
+    if groups.get("which") or groups.get("week") or moved_to(match.string, match.start()):
         return Standing.ALONE
     return guard_preposition(text, match)
 
@@ -293,8 +292,7 @@ def guard_holiday(_text: str, match: Match) -> Standing:
 
 def guard_decade(_text: str, match: Match) -> Standing:
     """Accept "the 90s" and "1990s", but no age ("in my 20s")."""
-    whole = match["n"] and len(match["n"]) == 4
-    return _alone_if(whole or _follows(_THE_DECADE, match))
+    return _alone_if((match["n"] and len(match["n"]) == 4) or _follows(_THE_DECADE, match))
 
 
 def guard_plan(_text: str, match: Match) -> Standing:

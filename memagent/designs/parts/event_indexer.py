@@ -41,7 +41,6 @@ from memagent.designs.base import (
     prompts_of,
     quoted,
 )
-from memagent.designs.parts.folding import Dialogue, echo_in, shares_content
 from memagent.designs.parts.lines import (
     INTEGER,
     TEXT,
@@ -55,6 +54,7 @@ from memagent.designs.parts.lines import (
     object_schema,
     turn_line,
 )
+from memagent.designs.parts.model_extractor import Dialogue, echo_in, shares_content
 from memagent.events.merge import (
     EventJudge,
     Judgement,
@@ -70,7 +70,7 @@ from memagent.memory.bank import MemoryBank
 from memagent.memory.event_vectors import text_vectors
 from memagent.protocols import Vector
 from memagent.replies.entries import extract_json, ids_at, index_of
-from memagent.replies.events import (
+from memagent.replies.readers import (
     MODEL_RELATIONS,
     EventDraft,
     RelationDraft,

@@ -45,8 +45,7 @@ from memagent.designs.parts.lines import (
     question_values,
     turn_line,
 )
-from memagent.designs.parts.retrieval import TimedRetriever, query_for
-from memagent.designs.relating import graph_hit
+from memagent.designs.parts.retrieval import TimedRetriever, graph_hit, query_for
 from memagent.events.merge import event_texts
 from memagent.events.visibility import OutOfSight, events_in_sight, expand, topics_of
 from memagent.events.walk import (

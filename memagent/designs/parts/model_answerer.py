@@ -52,7 +52,7 @@ from memagent.designs.parts.retrieval import queries_at, query_for, weighted
 from memagent.designs.parts.rules.answerer import overview
 from memagent.designs.parts.rules.statements import quote_from, said_line
 from memagent.memory.question import read_question
-from memagent.replies.events import AnswerDraft, parse_answer, parse_window
+from memagent.replies.readers import AnswerDraft, parse_answer, parse_window
 from memagent.state.fold import BankState, folded
 from memagent.state.versions import Clash, clashes
 

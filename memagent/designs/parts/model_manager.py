@@ -54,7 +54,7 @@ from memagent.designs.parts.lines import (
 )
 from memagent.designs.parts.model_answerer import ANSWER_SCHEMA, ask_for_answer, no_evidence
 from memagent.designs.parts.model_extractor import FactReading, turns_before
-from memagent.replies.ops import parse_ops
+from memagent.replies.readers import parse_ops
 from memagent.search.cuts import budget, token_estimate
 from memagent.timex.resolve import format_span
 

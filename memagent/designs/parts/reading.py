@@ -29,7 +29,7 @@ from memagent.core.long_work import aside
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem
 from memagent.designs.base import Proposal, Related
-from memagent.designs.parts.rules.corrections import stands_alone
+from memagent.designs.parts.rules.manager import stands_alone
 from memagent.language.network import Array
 from memagent.language.reader import BACKED, Change, Reader, Statement, open_reader
 from memagent.memory.judging.certainty import Reading, has_term

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from memagent.designs.experience.exp_rag import DESIGN as EXP_RAG
-from memagent.designs.parts.folding import Fold, all_but_last
+from memagent.designs.parts.lessons import Fold, all_but_last
 
 DESIGN: Final = replace(
     EXP_RAG, name="mem1", compactor=Fold(prompt="rewrite_state", choose=all_but_last)

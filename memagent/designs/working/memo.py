@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from memagent.designs.experience.exp_rag import DESIGN as EXP_RAG
-from memagent.designs.parts.folding import Fold, trailing_steps
+from memagent.designs.parts.lessons import Fold, trailing_steps
 
 DESIGN: Final = replace(
     EXP_RAG,

@@ -30,7 +30,7 @@ from memagent.designs.parts.model_answerer import (
 from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.plugins import load
-from memagent.replies.events import parse_window
+from memagent.replies.readers import parse_window
 from memagent.testing import FunctionModel, ScriptedModel, check_design
 from memagent.timex.resolve import format_span
 

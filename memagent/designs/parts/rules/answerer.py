@@ -42,7 +42,7 @@ from memagent.core.records import MemoryItem, TimeSpan, Trust
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.lines import day_span
 from memagent.designs.parts.retrieval import plain_words
-from memagent.designs.parts.rules.corrections import stands_alone
+from memagent.designs.parts.rules.manager import stands_alone
 from memagent.designs.parts.rules.statements import (
     conflicting,
     overlap,

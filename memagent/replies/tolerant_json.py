@@ -308,9 +308,8 @@ class TolerantReader:
         if following in ("", "}", "]") or self.text.startswith(("//", "/*"), end):
             return True
         if following == ",":
-            if in_object:
-                return _NEXT_MEMBER.match(self.text, end + 1) is not None
-            return _NEXT_ELEMENT.match(self.text, end + 1) is not None
+            follower = _NEXT_MEMBER if in_object else _NEXT_ELEMENT
+            return follower.match(self.text, end + 1) is not None
         if following not in _CLOSER:
             return False
         return _NEXT_KEY.match(self.text, end) is not None if in_object else end > at + 1

@@ -340,22 +340,13 @@ def _follows(pattern: re.Pattern[str], match: Match) -> bool:
 
 @dataclass(frozen=True)
 class Atom:
-    """One kind of phrase: its spelling, its reader and its guard."""
+    """One kind of phrase: its spelling (in lower case), its reader and its guard."""
 
     source: str
     read: Callable[[Match, Context], Reading]
-    guard: Callable[[str, Match], Standing]
+    guard: Callable[[str, Match], Standing] = guard_anywhere
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
         """The compiled pattern of the spelling."""
         return re.compile(self.source)
-
-
-def atom(
-    source: str,
-    read: Callable[[Match, Context], Reading],
-    guard: Callable[[str, Match], Standing] = guard_anywhere,
-) -> Atom:
-    """Make an atom from the source of its pattern, which is written in lower case."""
-    return Atom(source, read, guard)

@@ -453,12 +453,9 @@ def corrected(
     """
     own = terms_of(names)
     scores = [(_match(correction, candidate, own), candidate) for candidate in earlier]
-    scores.sort(key=lambda pair: -pair[0])
-    if not scores or scores[0][0] <= 0:
-        return None
-    if len(scores) > 1 and scores[0][0] < _MIN_MARGIN * scores[1][0]:
-        return None
-    return scores[0][1]
+    scores += [(0.0, None), (0.0, None)]  # there may be one candidate, or none
+    (best, found), (second, _) = sorted(scores, key=lambda pair: -pair[0])[:2]
+    return found if best > 0 and best >= _MIN_MARGIN * second else None
 
 
 def _match(correction: Correction, earlier: Candidate, own: frozenset[str]) -> float:
@@ -477,7 +474,8 @@ def _match(correction: Correction, earlier: Candidate, own: frozenset[str]) -> f
         plain = shared >= _MIN_SHARED or (shared == len(here) > 0)
         own_words = plain and _FIRST_PERSON.search(earlier.text)
         return 0.5 * (shared + same_words) + earlier.cosine if own_words else 0.0
-    replaces, denies = _replaces(clause, earlier.text), _denies(clause, earlier.text)
+    replaces = _replaces(clause, earlier.text)
+    denies = not _denied(clause).isdisjoint(tokenize(earlier.text))  # as in "not Tuesday"
     if not (replaces or denies) or (correction.cue is Cue.ASIDE and _ADDING.search(clause)):
         return 0.0
     topic = set(tokenize(correction.topic())) - own
@@ -509,11 +507,6 @@ def _denied(text: str) -> set[str]:
         if group
         for term in content(group)
     }
-
-
-def _denies(text: str, earlier: str) -> bool:
-    """Say whether a text takes back a word of the earlier one, as in "not Tuesday"."""
-    return bool(_denied(text) & set(tokenize(earlier)))
 
 
 def swapped(clause: str, earlier: str) -> str | None:

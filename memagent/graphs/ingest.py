@@ -38,8 +38,7 @@ async def extract(state: IngestState, runtime: NodeRuntime) -> IngestState:
     with boundary(ModelError, f"extractor of {context.design.name}"):
         chunk = _chunk(state)
         slot = context.slot(session=state.get("session"), chunk=chunk)
-        facts = await context.design.extractor(chunk, slot)
-    return {"facts": facts}
+        return {"facts": await context.design.extractor(chunk, slot)}
 
 
 async def relate(state: IngestState, runtime: NodeRuntime) -> IngestState:
@@ -55,8 +54,7 @@ async def decide(state: IngestState, runtime: NodeRuntime) -> IngestState:
     context = runtime.context
     with boundary(ModelError, f"manager of {context.design.name}"):
         slot = context.slot(session=state.get("session"), chunk=state.get("chunk"))
-        proposal = await context.design.manager(state.get("related", ()), slot)
-    return {"proposal": proposal}
+        return {"proposal": await context.design.manager(state.get("related", ()), slot)}
 
 
 async def validate(state: IngestState, runtime: NodeRuntime) -> IngestState:

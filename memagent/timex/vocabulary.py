@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import get_args
 
 from memagent.language.vocabulary import COUNTS, SMALL_NUMBERS, TENS
-from memagent.timex.calendar import Lean, Reading, Unit, leans_future, moved_to
+from memagent.timex.calendar import Lean, Reading, Unit, direction, moved_to
 
 Match = re.Match[str]
 
@@ -297,12 +297,12 @@ def guard_decade(_text: str, match: Match) -> Standing:
 
 def guard_plan(_text: str, match: Match) -> Standing:
     """Accept "in two weeks" in a plan; in a report it is a duration."""
-    return _alone_if(leans_future(match.string, match.start(), match.end()))
+    return _alone_if(direction(match.string, *match.span()) is Lean.FUTURE)
 
 
 def guard_report(_text: str, match: Match) -> Standing:
     """Accept "for two years" in a report; in a plan it reaches ahead."""
-    return _alone_if(not leans_future(match.string, match.start(), match.end()))
+    return _alone_if(direction(match.string, *match.span()) is not Lean.FUTURE)
 
 
 def guard_ordinal(_text: str, match: Match) -> Standing:

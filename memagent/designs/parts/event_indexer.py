@@ -73,7 +73,6 @@ from memagent.replies.entries import extract_json, ids_at, index_of
 from memagent.replies.readers import (
     MODEL_RELATIONS,
     EventDraft,
-    RelationDraft,
     parse_events,
     parse_pairs,
     parse_relations,
@@ -251,7 +250,11 @@ class MergeJudge(OnePrompt):
         ][: self.most_pairs]
         rejected: list[Rejected] = []
         if unsure:
-            lines = (line for i, pair in enumerate(unsure) for line in _pair_lines(i, pair))
+            lines = (
+                f"{index}. first: {event_notes(first)}{quoted(first.summary)}\n"
+                f"   second: {event_notes(later)}{quoted(later.summary)}"
+                for index, (first, later, _) in enumerate(unsure)
+            )
             reply = await ask_for_json(
                 ctx,
                 JsonCall(
@@ -274,14 +277,6 @@ class MergeJudge(OnePrompt):
             return known or Judgement(likeness=Likeness.NEITHER)
 
         return judge, rejected
-
-
-def _pair_lines(index: int, pair: NearPair) -> list[str]:
-    first, later, _ = pair
-    return [
-        f"{index}. first: {event_notes(first)}{quoted(first.summary)}",
-        f"   second: {event_notes(later)}{quoted(later.summary)}",
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -418,7 +413,17 @@ class EventIndexer:
             ordinal=2,
             retry=self.retry,
         )
-        edges = [_event_indexer_edge(draft, shown, session) for draft in reply.parsed.values]
+        edges = [
+            EventEdge(
+                source=shown[draft.source].id,
+                target=shown[draft.target].id,
+                relation=draft.relation,
+                label=draft.label,
+                evidence_turn_ids=_turns_of(draft.turn_ids, session),
+                confidence=draft.confidence,
+            )
+            for draft in reply.parsed.values
+        ]
         ended, refused = _ended(reply.responses[-1].text, known, session, ctx.bank.state)
         return edges, ended, [*reply.parsed.rejected, *refused]
 
@@ -509,19 +514,6 @@ def _turns_of(names: Iterable[str], session: Session) -> tuple[str, ...]:
     last = {folded(turn.id): turn.id for turn in session.turns}
     named = {last.get(folded(name)) for name in names}
     return tuple(turn.id for turn in session.turns if turn.id in named)
-
-
-def _event_indexer_edge(
-    draft: RelationDraft, events: Sequence[Event], session: Session
-) -> EventEdge:
-    return EventEdge(
-        source=events[draft.source].id,
-        target=events[draft.target].id,
-        relation=draft.relation,
-        label=draft.label,
-        evidence_turn_ids=_turns_of(draft.turn_ids, session),
-        confidence=draft.confidence,
-    )
 
 
 def _dialogue(session: Session) -> str:

@@ -48,7 +48,7 @@ from memagent.designs.parts.lines import (
     short_names,
     weekday_text,
 )
-from memagent.designs.parts.retrieval import queries_at, query_for, weighted
+from memagent.designs.parts.retrieval import queries_at, query_for, with_timed
 from memagent.designs.parts.rules.answerer import overview
 from memagent.designs.parts.rules.statements import quote_from, said_line
 from memagent.memory.question import read_question
@@ -429,7 +429,8 @@ class SessionRetriever:
         self, groups: dict[str | None, list[Hit]], inside: set[str | None]
     ) -> list[str | None]:
         """Choose the sessions to show: those inside, best first, then the best of the others."""
-        order = sorted(groups, key=lambda name: (-_score(groups[name]), name or ""))
+        scores = {name: sum(hit.score for hit in groups[name][:_SCORED_HITS]) for name in groups}
+        order = sorted(groups, key=lambda name: (-scores[name], name or ""))
         fitting = [name for name in order if name in inside]
         others = [name for name in order if name not in inside]
         if not fitting:
@@ -452,18 +453,10 @@ def session_of(hit: Hit, state: BankState) -> str | None:
 def _by_session(
     plain: Sequence[Hit], timed: Sequence[Sequence[Hit]], state: BankState
 ) -> dict[str | None, list[Hit]]:
-    merged = {hit.id: hit for hit in plain}
-    for hits in timed:
-        for hit in hits:
-            merged.setdefault(hit.id, weighted(hit))
     groups: dict[str | None, list[Hit]] = {}
-    for hit in sorted(merged.values(), key=lambda hit: (-hit.score, hit.id)):
+    for hit in with_timed(plain, timed):
         groups.setdefault(session_of(hit, state), []).append(hit)
     return groups
-
-
-def _score(hits: Sequence[Hit]) -> float:
-    return sum(hit.score for hit in hits[:_SCORED_HITS])
 
 
 def _place(hit: Hit, floor: int, arms: dict[str, float], ranks: dict[str, int]) -> Hit:

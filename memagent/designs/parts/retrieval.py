@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from memagent.core.answers import Hit, Query, Question, Relevance
+from memagent.core.answers import Filter, Hit, Query, Question, Relevance
 from memagent.core.long_work import Slices
 from memagent.core.records import Fact, MemoryItem, NodeKind, Relation, TimeSpan
 from memagent.designs.base import (
@@ -130,12 +130,8 @@ class TimedRetriever:
         times = asked_times(question.text, question.asked_at or ctx.clock())
         if not times:
             return hits
-        merged = {hit.id: hit for hit in hits}
         then = queries_at(query, times[0].span)
-        for timed in await ctx.bank.search_many(then, k=self.k_of_time):
-            for hit in timed:
-                merged.setdefault(hit.id, weighted(hit))
-        return sorted(merged.values(), key=lambda hit: (-hit.score, hit.id))
+        return with_timed(hits, await ctx.bank.search_many(then, k=self.k_of_time))
 
 
 def plain_words(text: str) -> str:
@@ -158,9 +154,12 @@ def queries_at(query: Query, span: TimeSpan) -> list[Query]:
     return [query.model_copy(update={"where": where}) for where in narrowed_to(span, query.where)]
 
 
-def weighted(hit: Hit) -> Hit:
-    """Lower the score of a hit that was found only by its time."""
-    return hit.model_copy(update={"score": TIME_WEIGHT * hit.score})
+def with_timed(hits: Sequence[Hit], timed: Iterable[Sequence[Hit]]) -> list[Hit]:
+    """Merge hits with those of a time, best first; one found only by its time weighs less."""
+    merged = {hit.id: hit for hit in hits}
+    for hit in (hit for found in timed for hit in found):
+        merged.setdefault(hit.id, hit.model_copy(update={"score": TIME_WEIGHT * hit.score}))
+    return sorted(merged.values(), key=lambda hit: (-hit.score, hit.id))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +192,7 @@ class VersionedRetriever:
                 if (view.span is None or wording.held_in(view.span))
                 and wording.node_id not in known
                 and not (present_only and wording.node_id.partition("@")[0] != hit.id)
-                and _matches(wording, question)
+                and (question.where.empty or _matches(wording, question.where))
             ]
             fitting = fitting[: self.more + len(hits) - len(known)]
             known.update(wording.node_id for wording in fitting)
@@ -204,12 +203,8 @@ class VersionedRetriever:
         return merged
 
 
-def _matches(wording: Wording, question: Question) -> bool:
-    return (
-        question.where.empty
-        or not isinstance(wording.record, MemoryItem)
-        or matches(wording.record, question.where)
-    )
+def _matches(wording: Wording, where: Filter) -> bool:
+    return not isinstance(wording.record, MemoryItem) or matches(wording.record, where)
 
 
 def _hit(wording: Wording, *, newer: Hit, state: BankState) -> Hit:

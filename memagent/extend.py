@@ -78,6 +78,7 @@ from memagent.designs.base import (
     Retriever as Retriever,
     RunningValue as RunningValue,
     SlotContext as SlotContext,
+    no_indexer as no_indexer,
     parse_prompt as parse_prompt,
 )
 from memagent.designs.parts.lessons import (
@@ -90,7 +91,6 @@ from memagent.designs.parts.retrieval import (
     HybridRetriever as HybridRetriever,
     TimedRetriever as TimedRetriever,
 )
-from memagent.designs.parts.rewriting import no_indexer as no_indexer
 from memagent.designs.parts.rules.answerer import EvidenceAnswerer as EvidenceAnswerer
 from memagent.designs.parts.rules.manager import (
     VerbatimExtractor as VerbatimExtractor,

@@ -33,7 +33,7 @@ from memagent.core.records import MemoryItem
 from memagent.core.trials import Edit, Trial
 from memagent.core.workspace import Workspace, workspace_of
 from memagent.designs.base import MemoryDesign, SlotContext
-from memagent.designs.parts.folding import all_but_last
+from memagent.designs.parts.lessons import all_but_last
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.embed.static import TABLE_FOLDER, WordPiece
 from memagent.testing import FunctionModel

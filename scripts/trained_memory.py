@@ -40,7 +40,7 @@ from memagent.core.snapshot import EMPTY
 from memagent.core.trials import Edit, Trial
 from memagent.core.workspace import Workspace, workspace_of
 from memagent.designs.base import MemoryDesign, SlotContext
-from memagent.designs.parts.folding import all_but_last
+from memagent.designs.parts.lessons import all_but_last
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.designs.working.mem_act import DESIGN, EditAction
 from memagent.testing import FunctionModel

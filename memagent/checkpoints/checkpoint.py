@@ -41,6 +41,7 @@ from memagent.checkpoints.tables import (
     Table,
     encoded,
     ends_of,
+    firsts_of,
     joined,
     layers_of,
     maps_of,
@@ -204,8 +205,8 @@ def put_graph(writer: SectionWriter, graph: GraphState, pause: Pause) -> None:
     writer.put_array("pair_edges", ends_of(counts).astype(np.uint32))
     writer.put_array("pair_sources", sources)
     writer.put_array("pair_targets", targets)
-    writer.put_array("leaving", _firsts(sources, len(keys)))
-    writer.put_array("entering", _firsts(targets, len(keys)))
+    writer.put_array("leaving", firsts_of(sources, len(keys)))
+    writer.put_array("entering", firsts_of(targets, len(keys)))
     writer.put_array("entering_pairs", np.lexsort((sources, targets)).astype(np.uint32))
 
 
@@ -220,13 +221,6 @@ def _blobs_of(key: str, succ: Any) -> Iterator[tuple[bytes, list[bytes | memoryv
             _EDGE.encode(keyed[name]["edge"]) for name in sorted(keyed)
         ]
         yield other.encode("utf-8", "surrogatepass"), blobs
-
-
-def _firsts(numbers: np.typing.NDArray[np.uint32], count: int) -> np.typing.NDArray[np.uint32]:
-    """Return where the run of each number below `count` begins in their order (count + 1,)."""
-    firsts = np.zeros(count + 1, np.uint32)
-    np.cumsum(np.bincount(numbers, minlength=count), out=firsts[1:])
-    return firsts
 
 
 # Records of each kind whose hashes a checkpoint carries, and documents looked at.
@@ -350,12 +344,10 @@ def _read_state(file: CheckpointFile, facts: Mapping[str, Any]) -> BankState:
 
 def _check_sample(content: Projection, sample: Mapping[str, Iterable[tuple[str, str]]]) -> None:
     state = content.state
-    for key, seal in sample["items"]:
-        if _item_seal(state, key) != seal:
-            raise CheckpointUnusable(f"item {key} is not the one that was written")
-    for key, seal in sample["nodes"]:
-        if _node_seal(state, key) != seal:
-            raise CheckpointUnusable(f"node {key} is not the one that was written")
+    for kind, seal_of in (("item", _item_seal), ("node", _node_seal)):
+        for key, seal in sample[f"{kind}s"]:
+            if seal_of(state, key) != seal:
+                raise CheckpointUnusable(f"{kind} {key} is not the one that was written")
     if isinstance(content.view.places, LayeredMap):
         places = cast("LayeredMap[Any]", content.view.places)
         for at in _some(range(len(places))):

@@ -35,7 +35,7 @@ from collections.abc import (
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, chain
-from typing import Any, Final, Generic, Protocol, TypeVar, cast, overload
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -49,7 +49,6 @@ from memagent.state.orders import SortedSet
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
-D = TypeVar("D")
 ABSENT: Final = -1
 """Place of a key that a base does not have."""
 _REMOVED: Final = object()
@@ -103,14 +102,8 @@ class LayeredMap(Mapping[str, V], Generic[V]):
         value = self.get(key, _UNKNOWN)
         if value is _UNKNOWN:
             raise KeyError(key)
-        return value  # pyright: ignore[reportReturnType]
+        return value
 
-    @overload
-    def get(self, key: str, /) -> V | None: ...
-    @overload
-    def get(self, key: str, default: V, /) -> V: ...
-    @overload
-    def get(self, key: str, default: D, /) -> V | D: ...
     def get(self, key: str, default: Any = None, /) -> Any:
         """Return the value of a key, else the default."""
         changed = self._changes.get(key, _UNKNOWN)
@@ -204,7 +197,7 @@ class KeyTable:
         self._slots = file.numbers(f"{name}.slots", "u4").data
         self._buckets = file.numbers(f"{name}.buckets", "u4").data
         self._mask = len(self._buckets) - 2
-        _check(
+        check_fit(
             len(self._slots) == len(self._ends) - 1
             and len(self._buckets) >= _FEWEST_BUCKETS
             and self._buckets[-1] == len(self._slots)
@@ -270,7 +263,7 @@ class RecordTable(Table[V]):
         super().__init__(file, name, lambda at: decode(self.raw(at)))
         self._values = file.bytes(f"{name}.values")
         self._value_ends = file.numbers(f"{name}.value_ends", "i8").data
-        _check(
+        check_fit(
             len(self._value_ends) == len(self) + 1 and self._value_ends[-1] == len(self._values),
             name,
         )
@@ -280,7 +273,8 @@ class RecordTable(Table[V]):
         return self._values[self._value_ends[at] : self._value_ends[at + 1]]
 
 
-def _check(consistent: bool, name: str) -> None:
+def check_fit(consistent: bool, name: str) -> None:
+    """Refuse a checkpoint whose sections of this name differ in their figures."""
     if not consistent:
         raise CheckpointUnusable(f"the sections of {name!r} do not fit together")
 
@@ -308,12 +302,10 @@ def put_keys(writer: SectionWriter, name: str, keys: Sequence[bytes]) -> None:
     while count < len(keys):
         count *= 2
     hashes = np.fromiter(map(zlib.crc32, keys), np.uint32, len(keys)) & np.uint32(count - 1)
-    starts = np.zeros(count + 1, np.uint32)
-    np.cumsum(np.bincount(hashes, minlength=count), out=starts[1:])
     writer.put(f"{name}.keys", [b"".join(keys)])
     writer.put_array(f"{name}.ends", ends_of(map(len, keys)))
     writer.put_array(f"{name}.slots", np.argsort(hashes, kind="stable").astype(np.uint32))
-    writer.put_array(f"{name}.buckets", starts)
+    writer.put_array(f"{name}.buckets", firsts_of(hashes, count))
 
 
 def put_records(
@@ -329,6 +321,13 @@ def put_records(
 def joined(values: Sequence[bytes | memoryview]) -> Iterator[bytes]:
     """Yield the values one after the other, some hundred at a time."""
     return (b"".join(values[at : at + _BETWEEN]) for at in range(0, len(values), _BETWEEN))
+
+
+def firsts_of(numbers: np.typing.NDArray[np.uint32], count: int) -> np.typing.NDArray[np.uint32]:
+    """Return where the run of each number below `count` begins in their order (count + 1,)."""
+    firsts = np.zeros(count + 1, np.uint32)
+    np.cumsum(np.bincount(numbers, minlength=count), out=firsts[1:])
+    return firsts
 
 
 def ends_of(lengths: Iterable[int]) -> np.typing.NDArray[np.int64]:
@@ -363,24 +362,16 @@ def _dump(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _encode_place(place: tuple[str, int]) -> bytes:
-    return encoded(f"{place[1]} {place[0]}")
-
-
 def _decode_place(raw: memoryview) -> tuple[str, int]:
     position, _, session_id = _text(raw).partition(" ")
     return session_id, int(position)
-
-
-def _decode_marks(raw: memoryview) -> SortedSet[Mark]:
-    return SortedSet((start, end, item_id) for start, end, item_id in json.loads(bytes(raw)))
 
 
 FORMS: Final[Mapping[str, Form]] = {
     "items": record_form(MemoryItem),
     "archive": Form(_PAST.dump_json, lambda raw: _PAST.validate_json(bytes(raw))),
     "sessions": record_form(Session),
-    "turns": Form(_encode_place, _decode_place),
+    "turns": Form(lambda place: encoded(f"{place[1]} {place[0]}"), _decode_place),
     "threads": Form(_dump, lambda raw: tuple(json.loads(bytes(raw)))),
     "stats": record_form(ItemStats),
     "trials": record_form(Trial),
@@ -390,7 +381,10 @@ FORMS: Final[Mapping[str, Form]] = {
     ),
     "touched": Form(_dump, lambda raw: tuple(json.loads(bytes(raw)))),
     "texts": Form(encoded, _text),
-    "timelines": Form(lambda marks: _dump(list(marks)), _decode_marks),
+    "timelines": Form(
+        lambda marks: _dump(list(marks)),
+        lambda raw: SortedSet[Mark](map(tuple, json.loads(bytes(raw)))),
+    ),
     "expiring": Form(
         lambda moment: moment.isoformat().encode(),
         lambda raw: datetime.fromisoformat(_text(raw)),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, overload
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from memagent.checkpoints.tables import (
     LayeredMap,
     Pause,
     RecordTable,
+    check_fit,
     encoded,
     put_keys,
     put_records,
@@ -121,11 +122,7 @@ class _StoredItems(Sequence[MemoryItem]):
     def __len__(self) -> int:
         return len(self._at)
 
-    @overload
-    def __getitem__(self, at: int) -> MemoryItem: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[MemoryItem]: ...
-    def __getitem__(self, at: int | slice) -> MemoryItem | Sequence[MemoryItem]:
+    def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             return [self.table.value(place) for place in self._at[at].tolist()]
         return self.table.value(int(self._at[at]))
@@ -166,8 +163,8 @@ def _read_segment(file: CheckpointFile, items: _StoredItems) -> Segment:
     for name in _NAMES[: 1 if file.facts["one_text"] else 2]:
         arrays = [file.numbers(f"{name}.{part}", kind) for part, kind in _POSTINGS.items()]
         postings.append(Postings(*arrays))
-        if not len(arrays[1]) == len(arrays[0]) + 1 or arrays[1][-1] != len(arrays[2]):
-            raise CheckpointUnusable(f"the sections of {name!r} do not fit together")
+        terms, starts, docs = arrays[:3]
+        check_fit(len(starts) == len(terms) + 1 and starts[-1] == len(docs), name)
     own, context = (file.numbers(f"{name}.rows", "i4") for name in _NAMES)
     segment = Segment(
         items,
@@ -282,15 +279,13 @@ def _joined(arrays: Iterable[np.typing.NDArray[Any]]) -> np.typing.NDArray[Any]:
 def _put_columns(
     writer: SectionWriter, kept: Sequence[tuple[Segment, Mask]], ids: Sequence[bytes]
 ) -> None:
-    texts = [key.decode("utf-8", "surrogatepass") for key in ids]
-    writer.put_array("ranks", ranks_of(texts))
+    writer.put_array("ranks", ranks_of([key.decode("utf-8", "surrogatepass") for key in ids]))
     writer.put_array("said", _joined(segment.said[keep] for segment, keep in kept))
     writer.put_array("valid", _joined(segment.valid[keep] for segment, keep in kept))
     for name, rule in ITEM_RULES.items():
         column = _joined(segment.column(rule)[keep] for segment, keep in kept)
         writer.put_array(f"column.{name}", column)
-    filed = merged_filed(kept)
-    lists = ((key, at.astype("<i4").tobytes()) for key, at in filed.items())
+    lists = ((key, at.astype("<i4").tobytes()) for key, at in merged_filed(kept).items())
     put_records(writer, "filed", [(encoded(_BETWEEN.join(key)), raw) for key, raw in lists])
 
 

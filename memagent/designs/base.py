@@ -479,15 +479,14 @@ class MemoryDesign:
 
         Names are in order; {} when no slot asks a model.
         """
-        slots = (
-            self.extractor,
-            self.manager,
-            self.indexer,
-            self.retriever,
-            self.answerer,
-            self.feedback,
-            self.learner,
-            self.keeper,
-            self.compactor,
-        )
-        return dict(sorted((prompt.name, prompt.digest) for prompt in prompts_of(*slots)))
+        prompts = prompts_of(*vars(self).values())
+        return dict(sorted((prompt.name, prompt.digest) for prompt in prompts))
+
+
+async def no_indexer(
+    commits: Sequence[Commit],  # noqa: ARG001 - interface
+    ctx: SlotContext,
+    /,
+) -> GraphDelta:
+    """Add nothing to the event graph beyond the edges that follow from the ops."""
+    return GraphDelta(session_id=ctx.session.id if ctx.session else None)

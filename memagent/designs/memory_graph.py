@@ -12,8 +12,6 @@ any number of steps, without a call. `WALKED` has a model steer the walk instead
     Agent(design="memory_graph_walk", model=...)
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

@@ -16,17 +16,14 @@ show the rest to the answering call.
     Agent(design="memory_r1_distilled", model=...)
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 
-from memagent.designs.base import MemoryDesign, RelateSettings
+from memagent.designs.base import MemoryDesign, RelateSettings, no_indexer
 from memagent.designs.parts.model_answerer import ModelAnswerer
 from memagent.designs.parts.model_extractor import DistillingAnswerer, ModelExtractor
 from memagent.designs.parts.model_manager import ModelManager
 from memagent.designs.parts.retrieval import HybridRetriever, VersionedRetriever
-from memagent.designs.parts.rewriting import no_indexer
 
 DESIGN: Final = MemoryDesign(
     name="memory_r1",

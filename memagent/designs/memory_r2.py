@@ -16,16 +16,13 @@ for once more, and never passes for "nothing to do".
     Agent(design="memory_r2", model=...)
 """
 
-from __future__ import annotations
-
 from typing import Final
 
-from memagent.designs.base import MemoryDesign, RelateSettings
+from memagent.designs.base import MemoryDesign, RelateSettings, no_indexer
 from memagent.designs.parts.model_answerer import ModelAnswerer
 from memagent.designs.parts.model_extractor import ModelExtractor
 from memagent.designs.parts.model_manager import ModelManager
 from memagent.designs.parts.retrieval import SpeakerRetriever, VersionedRetriever
-from memagent.designs.parts.rewriting import no_indexer
 
 DESIGN: Final = MemoryDesign(
     name="memory_r2",

@@ -8,8 +8,6 @@ round). A model's own tokenizer may even drop the instructions, as in models mad
     Agent(design="memory_r2_brief", model="hf:runs/first/best")
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

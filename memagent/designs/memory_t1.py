@@ -16,14 +16,11 @@ is shown with the one that replaced it. The sessions named are on the answer
     Agent(design="memory_t1", model=...)
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 
-from memagent.designs.parts.model_answerer import SessionAnswerer
+from memagent.designs.parts.model_answerer import SessionAnswerer, SessionRetriever
 from memagent.designs.parts.retrieval import VersionedRetriever
-from memagent.designs.parts.sessions import SessionRetriever
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
 DESIGN: Final = replace(

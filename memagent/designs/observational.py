@@ -12,25 +12,20 @@ turns of all that it stands for.
     Agent(design="observational", model=...)
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 
 from memagent.core.ops import OpLimits
 from memagent.designs.add_only import AppendManager
-from memagent.designs.base import MemoryDesign
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
 from memagent.designs.parts.lessons import LogReflector, whole_log
 from memagent.designs.parts.model_extractor import ModelExtractor
-from memagent.designs.parts.rewriting import no_indexer
 
-DESIGN: Final[MemoryDesign] = replace(
+DESIGN: Final = replace(
     MEMORY_R2,
     name="observational",
     extractor=ModelExtractor(prompt="observe"),
     manager=AppendManager(),
-    indexer=no_indexer,
     retriever=whole_log,
     keeper=LogReflector(),
     limits=OpLimits(max_ops=2_000, allow=frozenset({"ADD", "NOOP"})),

@@ -9,14 +9,11 @@ language model is configured.
     Agent(design="verbatim")     # the default reads more: see `memagent.designs.learned`
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from memagent.core.ops import OpLimits
-from memagent.designs.base import MemoryDesign, RelateSettings
+from memagent.designs.base import MemoryDesign, RelateSettings, no_indexer
 from memagent.designs.parts.retrieval import TimedRetriever
-from memagent.designs.parts.rewriting import no_indexer
 from memagent.designs.parts.rules.answerer import EvidenceAnswerer
 from memagent.designs.parts.rules.manager import (
     KeepingManager,

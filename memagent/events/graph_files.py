@@ -144,8 +144,6 @@ def graph_from_json(text: str) -> GraphDocument:
 
 def graph_to_graphml(document: GraphDocument) -> str:
     """Write the document as GraphML, through networkx."""
-    import networkx as nx
-
     graph: Any = cast("Any", nx.MultiDiGraph)(
         format=FORMAT, **_flat(document.model_dump(mode="json", include={*_HEAD}))
     )
@@ -172,8 +170,6 @@ def graph_from_graphml(text: str) -> GraphDocument:
 
     Raises `InputError` for anything else.
     """
-    import networkx as nx
-
     try:
         graph: Any = nx.read_graphml(BytesIO(text.encode("utf-8")), force_multigraph=True)
         head = dict(graph.graph)

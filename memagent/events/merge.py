@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -195,9 +195,8 @@ async def merge_events(
     added = [node for node in proposal.nodes if graph.node(node.id) is None]
     events = {node.id: node for node in added if node.kind is NodeKind.EVENT}
     fresh = sorted(events.values(), key=story_key)
-    groups = _Groups()
-    for event in (*open_events(graph), *fresh):
-        groups.add(event)
+    told = {event.id: event for event in (*open_events(graph), *fresh)}
+    groups = _Groups({event_id: event_id for event_id in told}, told)
     overlaps = await _join(groups, fresh, vectors, judge, settings)
     gone = [
         event_id
@@ -233,12 +232,8 @@ class _Groups:
     The root is the event told first; `merged` has the merged record of each root.
     """
 
-    parent: dict[str, str] = field(default_factory=dict[str, str])
-    merged: dict[str, Event] = field(default_factory=dict[str, Event])
-
-    def add(self, event: Event) -> None:
-        self.parent[event.id] = event.id
-        self.merged[event.id] = event
+    parent: dict[str, str]
+    merged: dict[str, Event]
 
     def root(self, event_id: str) -> str:
         while (above := self.parent.get(event_id, event_id)) != event_id:

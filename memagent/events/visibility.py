@@ -1,10 +1,11 @@
-"""Visibility of events: open ones that fit the filter and still tell what memory holds.
+"""Views of the event graph: what may be shown, what hangs together, figures and topics.
 
-An event rests on turns, and so do the items made from those turns (`PART_OF` leads from
-item to event). When such an item is deleted, or has since been rewritten on later
-turns, the event tells what no longer holds and stays out of sight; nothing is written
-for that, so an older snapshot still shows it. An item whose time to live is over counts
-as deleted; which those are is asked of the bank (`bank.expired`).
+Visible are open events that fit the filter and still tell what memory holds. An event
+rests on turns, and so do the items made from those turns (`PART_OF` leads from item to
+event). When such an item is deleted, or has since been rewritten on later turns, the
+event tells what no longer holds and stays out of sight; nothing is written for that, so
+an older snapshot still shows it. An item whose time to live is over counts as deleted;
+which those are is asked of the bank (`bank.expired`).
 
 Expansion scores what hangs together with the seeds of a search, without a model:
 personalised PageRank by push. The walk restarts at the seeds; an edge passes on by its
@@ -13,19 +14,34 @@ method (Andersen, Chung and Lang 2006) touches only nodes that matter. Closed no
 no part, and a node that many neighbours hang on is reached but not walked through.
 Invariant: the shares of all nodes add up to 1; what arrives below the tolerance stays
 where it arrived.
+
+The figures of a graph are its size, its connected parts and its merged events. Pure; one
+pass over nodes and edges. Components are counted over events and the edges between
+events, the ones a compass walk can follow: over people nearly everything would hang
+together.
+
+Topics are K-means over the events' unit vectors, K = max(2, min(n // 5, 50)). They are
+made anew from the graph whenever they are needed: they follow from the events' vectors
+alone, so nothing of them is journalled. Deterministic: the first centre is the vector
+nearest to the mean, each further one the vector farthest from all chosen, ties by
+position.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final
 
+import numpy as np
+
 from memagent.core.answers import Filter
 from memagent.core.records import Event, MemoryItem, NodeKind, Relation
-from memagent.events.merge import is_open_event, open_events
+from memagent.core.reports import GraphStats
+from memagent.events.merge import in_order, is_open_event, open_events
+from memagent.protocols import Matrix, Vector
 from memagent.state.adjacency import HUB, GraphState, Path, event_as_item
 from memagent.state.fold import BankState
 from memagent.state.validation import matches
@@ -188,8 +204,7 @@ def expand(
             continue
         if node_id not in ways:
             ways[node_id] = _steps(graph, node_id, is_open)
-        held = restart if ways[node_id] else 1.0
-        share[node_id] = share.get(node_id, 0.0) + mass * held
+        share[node_id] = share.get(node_id, 0.0) + mass * (restart if ways[node_id] else 1.0)
         for (other, relation, leaving), part in ways[node_id].items():
             if other not in rest:
                 waiting.append(other)
@@ -216,3 +231,87 @@ def _steps(
             weights[step] = max(weight, weights.get(step, 0.0))
     total = sum(weights.values())
     return {step: weights[step] / total for step in sorted(weights)}
+
+
+# -- figures and topics ----------------------------------------------------------------
+
+
+def graph_stats(state: BankState) -> GraphStats:
+    """Count the graph as it stands."""
+    nodes = list(state.graph.all_nodes())
+    events = {node.id: node for node in nodes if node.kind is NodeKind.EVENT and not node.closed}
+    edges = list(state.graph.all_edges())
+    parent = {event_id: event_id for event_id in events}
+    between: Counter[str] = Counter()
+    for edge in edges:
+        if edge.source in events and edge.target in events:
+            between[edge.relation.value] += 1
+            parent[_root(parent, edge.source)] = _root(parent, edge.target)
+    components = Counter(_root(parent, event_id) for event_id in events)
+    sessions = Counter(event.session_id for event in events.values() if event.session_id)
+    return GraphStats(
+        nodes=_sorted(Counter(node.kind.value for node in nodes if not node.closed)),
+        closed_nodes=sum(node.closed for node in nodes),
+        edges=_sorted(Counter(edge.relation.value for edge in edges)),
+        event_edges=_sorted(between),
+        events_per_session={name: sessions[name] for name in in_order(sessions)},
+        sessions=len(state.sessions),
+        components=tuple(sorted(components.values(), reverse=True)),
+        merged_events=sum(
+            bool(event.aliases) or len(_sessions(state, event.source_turn_ids)) > 1
+            for event in events.values()
+        ),
+    )
+
+
+def _root(parent: dict[str, str], node_id: str) -> str:
+    while parent[node_id] != node_id:
+        parent[node_id] = node_id = parent[parent[node_id]]
+    return node_id
+
+
+def _sessions(state: BankState, turn_ids: tuple[str, ...]) -> set[str]:
+    return {place[0] for turn_id in turn_ids if (place := state.turns.get(turn_id)) is not None}
+
+
+def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
+    """Sort counts, largest first, ties by name."""
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+_ROUNDS = 12
+
+
+def topics_of(vectors: Matrix) -> list[int]:
+    """Return the topic of each unit vector (N, D), numbered from 0; [] without any."""
+    n = len(vectors)
+    if n == 0:
+        return []
+    centres = vectors[_spread(vectors, min(n, max(2, min(n // 5, 50))))]  # (K, D)
+    labels = np.full(n, -1)
+    for _ in range(_ROUNDS):
+        nearest = np.argmax(np.round(vectors @ centres.T, 6), axis=1)
+        if (nearest == labels).all():
+            break
+        labels = nearest
+        for topic in range(len(centres)):
+            members = vectors[labels == topic]
+            if len(members):
+                centre = members.mean(axis=0)
+                centres[topic] = centre / max(float(np.linalg.norm(centre)), 1e-12)
+    return [int(label) for label in labels]
+
+
+def _spread(vectors: Matrix, count: int) -> list[int]:
+    chosen = [int(np.argmax(_closeness(vectors, vectors.mean(axis=0))))]
+    closeness = _closeness(vectors, vectors[chosen[0]])
+    while len(chosen) < count:
+        closeness[chosen] = np.inf
+        chosen.append(int(np.argmin(closeness)))
+        closeness = np.maximum(closeness, _closeness(vectors, vectors[chosen[-1]]))
+    return chosen
+
+
+def _closeness(vectors: Matrix, centre: Vector) -> Vector:
+    """Return cosines (N,) with a centre, rounded so that equal texts tie on every machine."""
+    return np.asarray(np.round(vectors @ centre, 6), dtype=np.float32)

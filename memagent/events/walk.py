@@ -232,10 +232,6 @@ class _Work:
     def checklist(self) -> Checklist:
         return tuple((goal, index in self.met) for index, goal in enumerate(self.goals))
 
-    @property
-    def done(self) -> bool:
-        return self.settings.stop_early and not self.unmet
-
     async def run(self, number: int, groups: list[list[str]]) -> None:
         """Walk one round: until every path ends, the queue is empty or no visits are left.
 
@@ -250,7 +246,7 @@ class _Work:
         live: dict[int, str | None] = dict.fromkeys(range(self.settings.paths))
         live |= enumerate(group[0] for group in groups[: self.settings.paths] if group)
         left = self.settings.visits
-        while live and left > 0 and not self.done:
+        while live and left > 0 and (self.unmet or not self.settings.stop_early):
             chosen = await self._choose(live, left)
             if not chosen:
                 break

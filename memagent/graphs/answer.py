@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from memagent.core.answers import Answer, Question
 from memagent.core.errors import ModelError, boundary
-from memagent.core.exchange import Message, ModelResponse, Usage
+from memagent.core.exchange import Message, Usage
 from memagent.designs.base import ToolsWanted
 from memagent.graphs.state import AnswerState, Flow, NodeRuntime, Step
 from memagent.memory.citing import CEILING, cite as checked_citations
@@ -51,18 +51,16 @@ async def answer(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     rounds = state.get("rounds", 0)
     slot = context.slot(tools=rounds < context.tool_rounds, transcript=state.get("transcript", ()))
     with boundary(ModelError, f"answerer of {context.design.name}"):
-        outcome: Answer | ModelResponse
         try:
             hits = state.get("hits", [])
-            outcome = await context.design.answerer(_question(state), hits, slot)
+            drafted = await context.design.answerer(_question(state), hits, slot)
+            return {"answer": drafted, "pending": None}
         except ToolsWanted as request:
-            outcome = request.response
-    if isinstance(outcome, Answer):
-        return {"answer": outcome, "pending": None}
+            asked = request.response
     return {
-        "pending": Message(role="assistant", content=outcome.text, tool_calls=outcome.tool_calls),
+        "pending": Message(role="assistant", content=asked.text, tool_calls=asked.tool_calls),
         "rounds": rounds + 1,
-        "usage": state.get("usage", Usage()) + outcome.usage,
+        "usage": state.get("usage", Usage()) + asked.usage,
     }
 
 

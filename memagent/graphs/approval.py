@@ -66,9 +66,7 @@ def tainted(level: Trust) -> bool:
 
 def held_calls(request: Message, tools: Iterable[Any], shown: Trust) -> tuple[ToolCall, ...]:
     """Return the calls of a request that may not run without approval."""
-    if not tainted(shown):
-        return ()
-    acting = acting_names(tools)
+    acting = acting_names(tools) if tainted(shown) else frozenset[str]()
     return tuple(call for call in request.tool_calls if call.name in acting)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from itertools import accumulate, takewhile
 from typing import Any, Final, Literal, cast
 
 from memagent.core.answers import (
@@ -75,14 +76,9 @@ _REFERS = re.compile(
 
 def visible_tail(turns: Sequence[Turn], *, max_tokens: int) -> list[Turn]:
     """Return the last turns of a thread that fit the budget, by estimated tokens, in order."""
-    tail: list[Turn] = []
-    left = max_tokens
-    for turn in reversed(turns):
-        left -= token_estimate(turn.said)
-        if left < 0:
-            break
-        tail.append(turn)
-    return tail[::-1]
+    spent = accumulate(token_estimate(turn.said) for turn in reversed(turns))
+    fitting = sum(1 for _ in takewhile(lambda tokens: tokens <= max_tokens, spent))
+    return list(turns[len(turns) - fitting :])
 
 
 def memory_query(message: str, tail: Sequence[Turn]) -> str:
@@ -172,32 +168,22 @@ class MarkFilter:
 
     def feed(self, piece: str) -> str:
         """Take a piece in and return what can be shown of it and of pieces held back."""
-        text, self._held = self._held + piece, ""
-        out: list[str] = []
-        while text:
-            start = text.find("[")
-            if start < 0:
-                out.append(text)
-                break
-            end = text.find("]", start)
-            if end < 0 and len(text) - start < _LONGEST_MARK:
-                space = start - 1 if start and text[start - 1] == " " else start
-                out.append(text[:space])
-                self._held = text[space:]
-                break
-            names = _names(text[start + 1 : end]) if end > 0 else []
-            if names and all(name in self._ids for name in names):
-                out.append(text[:start].removesuffix(" "))
-                self.cited += [name for name in names if name not in self.cited]
-                text = text[end + 1 :]
-                continue
-            out.append(text[: start + 1])
-            text = text[start + 1 :]
-        shown = "".join(out)
+        text = self._held + piece
+        # A bracket that is still open may become a mark, and takes the space before it along.
+        start = text.find("[", max(text.rfind("]") + 1, len(text) - _LONGEST_MARK + 1))
+        end = len(text[:start].removesuffix(" ")) if start >= 0 else len(text)
+        shown, self._held = _MARK.sub(self._lift, text[:end]), text[end:]
         if shown.endswith(" "):
-            # an id may follow, and takes the space before it along
             shown, self._held = shown[:-1], " " + self._held
         return shown
+
+    def _lift(self, mark: re.Match[str]) -> str:
+        """Take the ids of a mark; one that names anything else stays in the text."""
+        names = _names(mark[1])
+        if not names or not self._ids.issuperset(names):
+            return mark[0]
+        self.cited += [name for name in names if name not in self.cited]
+        return ""
 
     def close(self) -> str:
         """Return what is held back at the end of the text."""
@@ -223,7 +209,7 @@ def cited_sentences(text: str, ids: Collection[str]) -> str:
 
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-_MARK = re.compile(r"\[([^\[\]]*)\]")
+_MARK = re.compile(r" ?\[([^\[\]]*)\]")
 
 
 def _names(text: str) -> list[str]:

@@ -158,8 +158,7 @@ async def stream_chat(
                     stopped = await graph.aget_state(config)
                     yield ReplyDelta(reply=_waiting(stopped.values, value["__interrupt__"]))
                     return
-                updates = cast("dict[str, dict[str, Any] | None]", value)
-                for update in updates.values():
+                for update in cast("dict[str, dict[str, Any] | None]", value).values():
                     reply = (update or {}).get("reply") or reply
     if reply is None:
         raise ModelError("the chat graph ended without a reply")

@@ -25,7 +25,7 @@ from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
 from memagent.core.reports import ChunkReport, IngestReport
 from memagent.core.snapshot import Commit
 from memagent.designs.base import BY_RULES, Proposal
-from memagent.designs.relating import linked_hits, relate as relate_facts
+from memagent.designs.parts.retrieval import linked_hits, relate as relate_facts
 from memagent.graphs.state import AgentContext, Flow, IngestState, NodeRuntime, Step
 from memagent.memory.incoming import split_session
 from memagent.state.adjacency import event_as_item
@@ -38,8 +38,7 @@ async def extract(state: IngestState, runtime: NodeRuntime) -> IngestState:
     with boundary(ModelError, f"extractor of {context.design.name}"):
         chunk = _chunk(state)
         slot = context.slot(session=state.get("session"), chunk=chunk)
-        facts = await context.design.extractor(chunk, slot)
-    return {"facts": facts}
+        return {"facts": await context.design.extractor(chunk, slot)}
 
 
 async def relate(state: IngestState, runtime: NodeRuntime) -> IngestState:
@@ -55,8 +54,7 @@ async def decide(state: IngestState, runtime: NodeRuntime) -> IngestState:
     context = runtime.context
     with boundary(ModelError, f"manager of {context.design.name}"):
         slot = context.slot(session=state.get("session"), chunk=state.get("chunk"))
-        proposal = await context.design.manager(state.get("related", ()), slot)
-    return {"proposal": proposal}
+        return {"proposal": await context.design.manager(state.get("related", ()), slot)}
 
 
 async def validate(state: IngestState, runtime: NodeRuntime) -> IngestState:
@@ -133,8 +131,7 @@ async def index(state: IngestState, runtime: NodeRuntime) -> IngestState:
         if part is not None and part.grown_at:  # only the turns of the part that ends here
             last = chunk.turns[-1].id
             grown = (turns for turns in part.parts if any(turn.id == last for turn in turns))
-            update = {"turns": next(grown, part.turns), "grown_at": ()}
-            part = part.model_copy(update=update)
+            part = part.model_copy(update={"turns": next(grown, part.turns), "grown_at": ()})
         slot = context.slot(session=part, chunk=chunk)
         commits = await _commits_of(part, (*state.get("earlier", ()), state["commit"]), context)
         delta = await context.design.indexer(commits, slot)

@@ -276,8 +276,8 @@ class ErrorReader:
             base_url=self._base_url,
             wait_s=_retry_after_s(inner),
         )
-        kind, line = _unreached(fault) or _refused(fault) or _failed(fault)
-        error = kind(f"{self._model}: {self._scrub(line)}")
+        kind, line = next((kind, line) for kind, fits, line in _RULES if fits(fault))
+        error = kind(f"{self._model}: {self._scrub(line.format(fault=fault))}")
         if kind is ModelUnreachable and fault.link(ssl.SSLError) is not None:
             error.retryable = False
         if fault.wait_s is not None:
@@ -319,93 +319,129 @@ class _Fault:
         known = urlsplit(self.base_url).netloc if self.base_url else "the provider's address"
         return next((match[1] for match in matches if match), known)
 
-
-# The kind of an error and its line: what happened, then what to do.
-_Line = tuple[type[ModelError], str]
-
-
-def _unreached(fault: _Fault) -> _Line | None:
-    """Tell the faults in which no server answered."""
-    if trust := [link for link in fault.links if isinstance(link, ssl.SSLError)]:
+    @property
+    def tls_problem(self) -> str:
+        """Why no secure connection was made, in the words of the innermost cause."""
+        trust = [link for link in self.links if isinstance(link, ssl.SSLError)]
         words = (getattr(trust[-1], name, None) for name in ("verify_message", "reason"))
         reason = next((str(word) for word in words if word), "TLS failed")
-        return ModelUnreachable, (
-            f"no secure connection to {fault.host} ({reason.lower().replace('_', ' ')}); write "
-            "http:// for a server without TLS, or name its authority's certificate in SSL_CERT_FILE"
-        )
-    lines = (unreached(link, fault.host) for link in fault.links)
-    if (line := next((line for line in lines if line), None)) is not None:
-        return ModelUnreachable, line
-    if "Timeout" in fault.names or fault.status in (408, 504) or fault.link(TimeoutError):
-        return ModelTimeout, (
-            f"no answer within {fault.timeout_s:g} s; "
-            "raise timeout_s in the model's settings, or take a faster model"
-        )
-    if fault.link(ConnectionError) is not None:
-        return ModelUnavailable, "the connection broke before the answer came; try again"
-    return None
+        return reason.lower().replace("_", " ")
 
+    @property
+    def unreached(self) -> str | None:
+        """Why no server answered; None where that is not the reason."""
+        lines = (unreached(link, self.host) for link in self.links)
+        return next(filter(None, lines), None)
 
-def _refused(fault: _Fault) -> _Line | None:
-    """Tell the faults that another request, key or account would not have."""
-    status, text, variable = fault.status, fault.text, _KEY_VARIABLE.search(fault.text)
-    if "ContextWindowExceededError" in fault.names or (
-        status in (400, 413) and _TOO_LONG.search(text)
-    ):
-        return ContextOverflow, (
-            f"the prompt is longer than the model's context window ({fault.detail}); take a model "
-            "with a larger window (Ollama: raise num_ctx), or a design with shorter chunks"
-        )
-    if status == 402 or (status == 429 and _NO_QUOTA.search(text)):
-        return QuotaExhausted, (
-            f"the account has no quota left ({fault.detail}); "
-            "add credit or raise the limit at the provider"
-        )
-    if _NO_KEY.search(text):
-        name = variable[0] if variable else f"{fault.model.partition('/')[0].upper()}_API_KEY"
-        return ModelAuthError, f"no API key is set; set {name}, or pass api_key"
-    if status in (401, 403):
-        return ModelAuthError, (
-            f"the provider refused the API key ({fault.detail}); "
-            "check the key, and that it may use this model"
-        )
-    if _NO_PROVIDER.search(text):
-        return ModelNotFound, (
-            "the name has no provider in front; write it as in 'openai/gpt-4o-mini', "
-            "'ollama_chat/qwen3', or 'openai/NAME' with base_url"
-        )
-    if status == 404 or (status in (0, 400, 500) and _NO_MODEL.search(text[:_MAX_READ_CHARS])):
-        return ModelNotFound, (
-            f"the server has no such model ({fault.detail}); check the name (Ollama: run "
-            "'ollama pull NAME'), and that base_url ends as the server's documentation says"
-        )
-    if status == 400 and (_FILTERED.search(text) or "ContentPolicyViolationError" in fault.names):
-        return ReplyWithheld, WITHHELD
-    return None
+    @property
+    def key_name(self) -> str:
+        """The name of the variable that should hold the provider's key."""
+        variable = _KEY_VARIABLE.search(self.text)
+        return variable[0] if variable else f"{self.model.partition('/')[0].upper()}_API_KEY"
 
-
-def _failed(fault: _Fault) -> _Line:
-    """Tell the faults of a server that answered."""
-    if fault.status == 429:
-        wait = "later" if fault.wait_s is None else f"in {fault.wait_s:g} s"
-        return ModelRateLimited, (
-            f"the provider limits the rate of calls ({fault.detail}); "
-            f"try again {wait}, or send less at once"
-        )
-    if _NO_COMPLETION.search(fault.text):
-        return ModelUnavailable, (
-            f"the server's reply cannot be read as a chat completion ({fault.detail}); check that "
-            "base_url is an OpenAI-compatible endpoint (most end in /v1)"
-        )
-    if fault.status >= 500 or "APIConnectionError" in fault.names:
-        return ModelUnavailable, f"the server failed ({fault.detail}); try again later"
-    kind = RequestRefused if fault.status in (400, 422) else ModelError
-    return kind, f"the provider refused the request ({fault.detail})"
+    @property
+    def when_again(self) -> str:
+        """When to try again, as far as the provider tells."""
+        return "later" if self.wait_s is None else f"in {self.wait_s:g} s"
 
 
 WITHHELD = (
     "the provider's content filter withheld the reply; "
     "change the text, or take another model or provider"
+)
+_REFUSED = "the provider refused the request ({fault.detail})"
+# The kind of an error, the faults that are of it, and its line: what happened, then what to
+# do. The first rule that fits counts: no server answered; another request, key or account
+# would do; the server that answered failed.
+_RULES: Final[tuple[tuple[type[ModelError], Callable[[_Fault], object], str], ...]] = (
+    (
+        ModelUnreachable,
+        lambda fault: fault.link(ssl.SSLError),
+        "no secure connection to {fault.host} ({fault.tls_problem}); write http:// for a server "
+        "without TLS, or name its authority's certificate in SSL_CERT_FILE",
+    ),
+    (ModelUnreachable, lambda fault: fault.unreached, "{fault.unreached}"),
+    (
+        ModelTimeout,
+        lambda fault: (
+            "Timeout" in fault.names or fault.status in (408, 504) or fault.link(TimeoutError)
+        ),
+        "no answer within {fault.timeout_s:g} s; "
+        "raise timeout_s in the model's settings, or take a faster model",
+    ),
+    (
+        ModelUnavailable,
+        lambda fault: fault.link(ConnectionError),
+        "the connection broke before the answer came; try again",
+    ),
+    (
+        ContextOverflow,
+        lambda fault: (
+            "ContextWindowExceededError" in fault.names
+            or (fault.status in (400, 413) and _TOO_LONG.search(fault.text))
+        ),
+        "the prompt is longer than the model's context window ({fault.detail}); take a model "
+        "with a larger window (Ollama: raise num_ctx), or a design with shorter chunks",
+    ),
+    (
+        QuotaExhausted,
+        lambda fault: fault.status == 402 or (fault.status == 429 and _NO_QUOTA.search(fault.text)),
+        "the account has no quota left ({fault.detail}); "
+        "add credit or raise the limit at the provider",
+    ),
+    (
+        ModelAuthError,
+        lambda fault: _NO_KEY.search(fault.text),
+        "no API key is set; set {fault.key_name}, or pass api_key",
+    ),
+    (
+        ModelAuthError,
+        lambda fault: fault.status in (401, 403),
+        "the provider refused the API key ({fault.detail}); "
+        "check the key, and that it may use this model",
+    ),
+    (
+        ModelNotFound,
+        lambda fault: _NO_PROVIDER.search(fault.text),
+        "the name has no provider in front; write it as in 'openai/gpt-4o-mini', "
+        "'ollama_chat/qwen3', or 'openai/NAME' with base_url",
+    ),
+    (
+        ModelNotFound,
+        lambda fault: (
+            fault.status == 404
+            or (fault.status in (0, 400, 500) and _NO_MODEL.search(fault.text[:_MAX_READ_CHARS]))
+        ),
+        "the server has no such model ({fault.detail}); check the name (Ollama: run "
+        "'ollama pull NAME'), and that base_url ends as the server's documentation says",
+    ),
+    (
+        ReplyWithheld,
+        lambda fault: (
+            fault.status == 400
+            and (_FILTERED.search(fault.text) or "ContentPolicyViolationError" in fault.names)
+        ),
+        WITHHELD,
+    ),
+    (
+        ModelRateLimited,
+        lambda fault: fault.status == 429,
+        "the provider limits the rate of calls ({fault.detail}); "
+        "try again {fault.when_again}, or send less at once",
+    ),
+    (
+        ModelUnavailable,
+        lambda fault: _NO_COMPLETION.search(fault.text),
+        "the server's reply cannot be read as a chat completion ({fault.detail}); check that "
+        "base_url is an OpenAI-compatible endpoint (most end in /v1)",
+    ),
+    (
+        ModelUnavailable,
+        lambda fault: fault.status >= 500 or "APIConnectionError" in fault.names,
+        "the server failed ({fault.detail}); try again later",
+    ),
+    (RequestRefused, lambda fault: fault.status in (400, 422), _REFUSED),
+    (ModelError, lambda _: True, _REFUSED),
 )
 
 

@@ -207,7 +207,9 @@ class LiteLLMModel:
                     yield Delta(text=piece)
         finally:
             await aclose_stream(source)
-        response = self._response(vendor, request, self._join(vendor, request, chunks), started)
+        with self._errors.translated():
+            joined = vendor.stream_chunk_builder(chunks, messages=_text_messages(request))
+        response = self._response(vendor, request, joined, started)
         # The vendor makes up a `stop` when a stream just ends.
         reasons = ("received_finish_reason", "intermittent_finish_reason")
         if all(getattr(source, name, None) is None for name in reasons):
@@ -224,7 +226,17 @@ class LiteLLMModel:
         Later calls open new ones. The vendor shares connections between models, so call
         this at the end of a loop's work, not between calls.
         """
-        await _close_connections(await open_vendor(self._use))
+        cache = (await open_vendor(self._use)).in_memory_llm_clients_cache
+        ending = f"-{id(asyncio.get_running_loop())}"
+        for key in [key for key in cache.cache_dict if key.endswith(ending)]:
+            client = cache.cache_dict[key]
+            cache.delete_cache(key)
+            close: object = getattr(client, "close", None)
+            if callable(close):
+                closing = cast(Callable[[], object], close)()
+                if inspect.isawaitable(closing):
+                    await closing
+        await asyncio.sleep(0)
 
     async def _open(self) -> Vendor:
         await knock(self._model, self._api_base)
@@ -283,10 +295,6 @@ class LiteLLMModel:
             async with asyncio.timeout(self._timeout_s):
                 return await anext(source, None)
 
-    def _join(self, vendor: Vendor, request: ModelRequest, chunks: list[Dumps]) -> Dumps | None:
-        with self._errors.translated():
-            return vendor.stream_chunk_builder(chunks, messages=_text_messages(request))
-
     def _response(
         self, vendor: Vendor, request: ModelRequest, answer: Dumps | None, started: float
     ) -> ModelResponse:
@@ -338,21 +346,6 @@ class LiteLLMModel:
         except Exception:  # the vendor raises its own kinds for a model without a known price
             cost = None
         return Usage(calls=1, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
-
-
-async def _close_connections(vendor: Vendor) -> None:
-    """Close what the vendor keeps open for the running event loop."""
-    cache = vendor.in_memory_llm_clients_cache
-    ending = f"-{id(asyncio.get_running_loop())}"
-    for key in [key for key in cache.cache_dict if key.endswith(ending)]:
-        client = cache.cache_dict[key]
-        cache.delete_cache(key)
-        close: object = getattr(client, "close", None)
-        if callable(close):
-            closing = cast(Callable[[], object], close)()
-            if inspect.isawaitable(closing):
-                await closing
-    await asyncio.sleep(0)
 
 
 def _text_messages(request: ModelRequest) -> list[JsonValue]:

@@ -359,11 +359,8 @@ class RedactingModel(ModelWrapper):
         mask = Mask()
         return _restored(await self._model.complete(_masked(request, mask)), mask)
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         """Stream as the model does; a placeholder comes in one piece."""
-        return self._restored_stream(request)
-
-    async def _restored_stream(self, request: ModelRequest) -> AsyncGenerator[Delta]:
         mask, held = Mask(), ""
         async with aclosing(stream_of(self._model, _masked(request, mask))) as deltas:
             async for delta in deltas:

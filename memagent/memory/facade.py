@@ -289,7 +289,7 @@ class Memory(CareVerbs):
 
     async def graph_stats(self) -> GraphStats:
         """Return figures of the event graph as it stands."""
-        from memagent.events.stats import graph_stats
+        from memagent.events.visibility import graph_stats
 
         return await aside(graph_stats, await self.bank.sync())
 

@@ -34,8 +34,7 @@ from memagent.core.long_work import aside
 from memagent.core.records import Event, EventEdge, NodeKind, Record, Relation, Text, content_id
 from memagent.events.graph_files import graph_to_graphml, graph_to_json
 from memagent.events.merge import in_order, story_key
-from memagent.events.stats import topics_of
-from memagent.events.visibility import OutOfSight, events_in_sight, outdated
+from memagent.events.visibility import OutOfSight, events_in_sight, outdated, topics_of
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank
 from memagent.memory.event_vectors import text_vectors

@@ -72,6 +72,10 @@ class Extracted:
         """Whether the reply has one meaning only."""
         return CLEAR_REPAIRS.issuperset(self.repairs)
 
+    def at(self, key: str) -> JsonValue:
+        """Return what an object has under the key; any other value as it is."""
+        return self.value.get(key) if isinstance(self.value, dict) else self.value
+
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:

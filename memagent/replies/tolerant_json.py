@@ -165,7 +165,10 @@ class TolerantReader:
                 case _:
                     self._bare()
         if self.stack:
-            self.repairs.add(self._missing_end())
+            # Only the outermost object's bracket is missing, or content may be.
+            (outer, *inner) = self.stack
+            whole = not inner and isinstance(outer.value, dict) and outer.key is None
+            self.repairs.add(Repair.BRACKET if whole and outer.value else Repair.CUT_OFF)
         return root
 
     def _open(self, bracket: str, root: JsonValue) -> JsonValue:
@@ -194,15 +197,6 @@ class TolerantReader:
         if frame.key is not None:
             frame.key = None
             self.repairs.add(Repair.GUESS)
-
-    def _missing_end(self) -> Repair:
-        """Name what is missing at the end of the text.
-
-        `BRACKET` when only the outermost object's bracket is, `CUT_OFF` when content may be.
-        """
-        (outer, *inner) = self.stack
-        whole = not inner and isinstance(outer.value, dict) and outer.key is None
-        return Repair.BRACKET if whole and outer.value else Repair.CUT_OFF
 
     def _skip_blank(self) -> bool:
         """Move past blanks and comments; return whether anything is left."""
@@ -308,9 +302,8 @@ class TolerantReader:
         if following in ("", "}", "]") or self.text.startswith(("//", "/*"), end):
             return True
         if following == ",":
-            if in_object:
-                return _NEXT_MEMBER.match(self.text, end + 1) is not None
-            return _NEXT_ELEMENT.match(self.text, end + 1) is not None
+            follower = _NEXT_MEMBER if in_object else _NEXT_ELEMENT
+            return follower.match(self.text, end + 1) is not None
         if following not in _CLOSER:
             return False
         return _NEXT_KEY.match(self.text, end) is not None if in_object else end > at + 1

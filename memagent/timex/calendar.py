@@ -408,11 +408,6 @@ def moved_to(lowered: str, start: int) -> bool:
     return _MOVED_TO.search(lowered, max(0, start - 100), start) is not None
 
 
-def leans_future(lowered: str, start: int, end: int) -> bool:
-    """Tell whether the clause around a phrase at `[start, end)` speaks of a plan."""
-    return direction(lowered, start, end) is Lean.FUTURE
-
-
 def direction_told(told: Sequence[str], phrase: str) -> Lean:
     """Return the direction that texts give a phrase: the first that holds it, else the last."""
     texts, named = [text.lower() for text in told], phrase.lower()

@@ -165,75 +165,75 @@ def _season(match: Match, ctx: Context) -> Reading:
 
 
 ATOMS = (
-    words.atom(
+    words.Atom(
         rf"(?<![\d./-])(?P<y>\d{{4}})[-/.](?P<month>\d{{1,2}})[-/.](?P<day>\d{{1,2}}){_NUMBER_END}",
         _iso_date,
     ),
-    words.atom(
+    words.Atom(
         rf"(?<![\d./-])(?P<month>\d{{1,2}})[-/](?P<day>\d{{1,2}})[-/](?P<y>\d{{4}}|(?<=/)\d\d){_NUMBER_END}",
         _numeric_date,
     ),
-    words.atom(
+    words.Atom(
         rf"(?<![\d./-])(?P<day>\d{{1,2}})\.\s?(?P<month>\d{{1,2}})\.\s?(?P<y>\d{{4}}){_NUMBER_END}",
         _numeric_date,
     ),
-    words.atom(
+    words.Atom(
         rf"\b{words.NAME}(?:the\s+)?{words.DAY}(?:\s+of)?[\s-]+{_M}(?:-(?=\d{{4}}))?{_MAYBE_YEAR}",
         day_of_month,
         words.guard_verb_month,
     ),
-    words.atom(
+    words.Atom(
         rf"\b{words.NAME}{_M}\s+(?:the\s+)?{words.DAY}(?!:\d){_MAYBE_YEAR}",
         day_of_month,
         words.guard_verb_month,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?:(?:from|between)\s+)?(?:the\s+)?{words.DAY}{words.TO}{words.DAY2}(?:\s+of)?\s+{_M}{_MAYBE_YEAR}",
         _days_of_month,
         words.guard_verb_month,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?:(?:from|between)\s+)?{_M}\s+(?:the\s+)?{words.DAY}{words.TO}{words.DAY2}{words.SPAN_END}",
         _days_of_month,
         words.guard_verb_month,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?:the\s+)?(?P<d>{words.DAY_OF_MONTH})(?:st|nd|rd|th)\b(?:\s+of\s+(?P<which>last|this|next)\s+month\b)?",
         _ordinal_day,
         words.guard_ordinal,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?:(?P<which>last|this|next)\s+)?{_HOLIDAY}{_MAYBE_YEAR}",
         _holiday,
         words.guard_holiday,
     ),
-    words.atom(
+    words.Atom(
         rf"(?<![\d./-])(?P<y>{_Y})-(?P<month>1[0-2]|0\d){_NUMBER_END}",
         _numeric_month,
         words.guard_preposition,
     ),
-    words.atom(
+    words.Atom(
         rf"(?<![\d./-])(?P<month>1[0-2]|0?[1-9])/(?P<y>{_Y}){_NUMBER_END}",
         _numeric_month,
         words.guard_preposition,
     ),
-    words.atom(rf"\b{_M}{words.OF_YEAR}", month_of_year, words.guard_real_day),
-    words.atom(rf"\b{words.WHICH}\s+{_M}", month_of_year, words.guard_which_month),
-    words.atom(rf"\b{_M}", month_of_year, words.guard_month),
-    words.atom(
+    words.Atom(rf"\b{_M}{words.OF_YEAR}", month_of_year, words.guard_real_day),
+    words.Atom(rf"\b{words.WHICH}\s+{_M}", month_of_year, words.guard_which_month),
+    words.Atom(rf"\b{_M}", month_of_year, words.guard_month),
+    words.Atom(
         r"(?<![\d.,:/$€£])(?:(?<!-)|(?<=mid-)|(?<=early-)|(?<=late-))(?:(?P<y>19\d\d|20\d\d|2100)(?![\d%])(?![.,:/-]\d)|['’](?P<yy>\d\d)\b)",
         _year,
         words.guard_year,
     ),
-    words.atom(
+    words.Atom(
         r"\b(?:(?P<n>1[5-9]\d0|20\d0|\d0)['’]?s|(?P<word>(?:twent|thirt|fort|fift|sixt|sevent|eight|ninet)ies))\b",
         _decade,
         words.guard_decade,
     ),
-    words.atom(rf"\bq(?P<q>[1-4])\b{_MAYBE_YEAR}", _quarter),
-    words.atom(rf"\b(?P<s>{words.SEASON}){words.OF_YEAR}(?:[/–-]\d\d(?:\d\d)?\b)?", _season),
-    words.atom(rf"\b{words.WHICH}\s+(?P<s>{words.SEASON})", _season),
-    words.atom(rf"\b(?P<s>{words.SEASON})", _season, words.guard_season),
+    words.Atom(rf"\bq(?P<q>[1-4])\b{_MAYBE_YEAR}", _quarter),
+    words.Atom(rf"\b(?P<s>{words.SEASON}){words.OF_YEAR}(?:[/–-]\d\d(?:\d\d)?\b)?", _season),
+    words.Atom(rf"\b{words.WHICH}\s+(?P<s>{words.SEASON})", _season),
+    words.Atom(rf"\b(?P<s>{words.SEASON})", _season, words.guard_season),
 )
 """Atoms that need no anchor when they are written in full."""
 
@@ -370,75 +370,75 @@ def _second_unit(match: Match, ctx: Context) -> Reading:
 
 
 RELATIVE_ATOMS = (
-    words.atom(
+    words.Atom(
         rf"\b(?:(?:yesterday|tomorrow)(?:\s+{words.PART_OF_DAY})?|(?:earlier\s+|later\s+)?today|tonight"
         r"|this\s+(?:morning|afternoon|evening)|last\s+(?:night|evening))\b",
         _near_day,
     ),
-    words.atom(r"\bthe\s+other\s+(?:day|night)\b", _other_day),
-    words.atom(rf"\b(?P<the>the\s+)?{words.WHICH}\s+(?P<u>{words.LONG_UNIT})(?!\s+of\b)", _unit),
-    words.atom(r"\b(?P<side>earlier|later)\s+this\s+(?P<u>week|month|year)\b", _rest_of_unit),
-    words.atom(r"\b(?:over|on|at|during)\s+the\s+weekend\b", _over_weekend),
-    words.atom(
+    words.Atom(r"\bthe\s+other\s+(?:day|night)\b", _other_day),
+    words.Atom(rf"\b(?P<the>the\s+)?{words.WHICH}\s+(?P<u>{words.LONG_UNIT})(?!\s+of\b)", _unit),
+    words.Atom(r"\b(?P<side>earlier|later)\s+this\s+(?P<u>week|month|year)\b", _rest_of_unit),
+    words.Atom(r"\b(?:over|on|at|during)\s+the\s+weekend\b", _over_weekend),
+    words.Atom(
         rf"\b{words.ABOUT}?{_COUNT}(?:\s+and\s+a\s+half)?\s+{_U}(?:\s+and\s+a\s+half)?\s+(?:ago\b|back\b(?!\s+(?:to|in|from|at|on|home)\b))",
         partial(_counted_units, sign=-1),
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?:exactly\s+)?{_COUNT}\s+{_U}\s+ago\s+(?P<d>today|yesterday|tomorrow)\b",
         _units_ago_today,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?P<d>{_DOW})\s+(?P<u>week|fortnight)\b(?!\s+(?:of|in|one|two|ago|\d))",
         _second_weekday,
         words.guard_second_weekday,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?P<n>an?|one|two|three)\s+(?P<u>weeks?|fortnight)\s+(?:on|from)\s+(?P<d>{_DOW})",
         _second_weekday,
         words.guard_second_weekday,
     ),
-    words.atom(
+    words.Atom(
         rf"\b{words.ABOUT}?{_COUNT}\s+{_U}\s+from\s+(?:now|today)\b",
         partial(_counted_units, sign=1),
     ),
-    words.atom(
+    words.Atom(
         rf"\bin\s+{words.ABOUT}?{_COUNT}\s+{_U}(?:['’]?s?['’]?\s+time\b)?",
         partial(_counted_units, sign=1),
         words.guard_plan,
     ),
-    words.atom(
+    words.Atom(
         r"\b(?P<n>one|two|three|four|five|six|[1-9])\s+(?P<d>(?:mon|tues|wednes|thurs|fri|satur|sun)day)s\s+ago\b",
         _weekdays_ago,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?:the\s+|these\s+)?(?P<which>last|past|previous|next|coming)\s+{_COUNT}\s+{_U}",
         _window,
     ),
-    words.atom(
+    words.Atom(
         rf"\bfor\s+{words.ABOUT}?{_COUNT}\s+(?P<u>years?|yrs?)\b(?!\s+(?:ago|old|to\s+come|from))",
         _duration,
         words.guard_report,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?:for\s+)?{words.ABOUT}?{_COUNT}\s+(?P<u>(?:week|month|year|yr)s?)\s+(?:now|already)\b",
         _duration,
     ),
-    words.atom(
+    words.Atom(
         rf"\b{words.WHICH}\s+(?P<d>{_DOW})(?:\s+{words.PART_OF_DAY})?",
         weekday,
         words.guard_weekday,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?P<d>{_DOW})(?:\s+{words.PART_OF_DAY})?(?:\s+(?:of\s+)?(?P<week>last|this|next)\s+week\b)?",
         weekday,
         words.guard_weekday,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?P<week>last|next)\s+week(?:\s+on)?\s+(?P<d>{_DOW})",
         weekday,
         words.guard_weekday,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?:the\s+)?(?:(?P<d>{_DOW})|(?P<u>{words.LONG_UNIT}))\s+(?P<rel>before\s+last|after\s+next)\b",
         _second_unit,
     ),
@@ -532,39 +532,39 @@ def _counted(match: Match, ctx: Context) -> Reading:
 
 _DE_WEEKDAY = rf"(?:(?:(?P<past>{_LAST})|(?P<next>{_NEXT}))\s+)?(?P<d>{_DE_DAY})(?!s)\b"
 FOREIGN_ATOMS = (
-    words.atom(
+    words.Atom(
         rf"\b(?:(?P<name>{_DE_DAY}),?\s+(?:de[nmr]\s+)?)?(?P<d>{words.DAY_OF_MONTH})\.\s?(?P<m>{_DE_MONTH})\b(?:\s+{_FOREIGN_Y})?",
         day_of_month,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?:(?P<name>{_ES_DAY}),?\s+)?(?P<d>{words.DAY_OF_MONTH})\s+de\s+(?P<m>{_ES_MONTH})\b(?:\s+del?\s+{_FOREIGN_Y})?",
         day_of_month,
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?P<m>{_DE_MONTH}|{_ES_MONTH})\b(?:\s+(?:del?\s+)?{_FOREIGN_Y})?",
         month_of_year,
         _timely,
     ),
-    words.atom(rf"\b{_DE_WEEKDAY}", weekday, _timely),
-    words.atom(
+    words.Atom(rf"\b{_DE_WEEKDAY}", weekday, _timely),
+    words.Atom(
         rf"\b(?:(?P<next>próximo|proximo)\s+)?(?P<d>{_ES_DAY})\b(?:\s+(?:(?P<past>pasado)|que\s+viene))?",
         weekday,
         _timely,
     ),
-    words.atom(rf"\b(?:pasado\s+mañana|{any_of(*_DAYS)})\b", _foreign_near_day, _no_part_of_day),
-    words.atom(
+    words.Atom(rf"\b(?:pasado\s+mañana|{any_of(*_DAYS)})\b", _foreign_near_day, _no_part_of_day),
+    words.Atom(
         rf"\b(?:(?P<past>{_LAST})|(?P<next>{_NEXT})|diese[nsmr]?)\s+{_DE_UNIT}", _foreign_unit
     ),
-    words.atom(
+    words.Atom(
         rf"\b(?:la|el)\s+(?:(?P<next>pr[óo]xim[oa])\s+)?{_ES_UNIT}(?:\s+(?:(?P<past>pasad[oa])|(?P<next2>que\s+viene)))?",
         _foreign_unit,
         _turned,
     ),
-    words.atom(rf"\b(?:est[ea])\s+{_ES_UNIT}", _foreign_unit),
-    words.atom(
+    words.Atom(rf"\b(?:est[ea])\s+{_ES_UNIT}", _foreign_unit),
+    words.Atom(
         rf"\b(?:(?P<past>hace)|dentro\s+de|en)\s+{_FOREIGN_COUNT}\s+{_ES_UNIT}",
         _counted,
     ),
-    words.atom(rf"\b(?:(?P<past>vor)|in)\s+{_FOREIGN_COUNT}\s+{_DE_UNIT}", _counted),
+    words.Atom(rf"\b(?:(?P<past>vor)|in)\s+{_FOREIGN_COUNT}\s+{_DE_UNIT}", _counted),
 )
 """Atoms of two languages, read against the same calendar."""

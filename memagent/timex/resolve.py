@@ -83,13 +83,12 @@ def find_times(text: str, *, anchor: datetime | None, most: int | None = None) -
         start, end = phrase.start, phrase.end
         if not any(taken[start:end]):
             taken[start:end] = b"\x01" * (end - start)
-            span = _span(phrase.reading, text[start:end])
             mentions.append(
                 TimeMention(
                     start=start,
                     end=end,
                     text=text[start:end],
-                    span=span,
+                    span=_span(phrase.reading, text[start:end]),
                     relative=phrase.reading.relative,
                     open=phrase.open,
                 )
@@ -276,11 +275,9 @@ def _fallback(said: str, anchor: datetime | None) -> Reading | None:
 def _ask(said: str, base: date) -> tuple[date, cal.Unit] | None:
     """First day and unit of a phrase as read at noon of `base`."""
     parser = _parser(base)
-    if parser is None:
-        return None
     try:
-        data = parser.get_date_data(said)
-        if data.date_obj is None:
+        data = parser.get_date_data(said) if parser is not None else None
+        if data is None or data.date_obj is None:
             return None
         unit = _PERIODS.get(data.period, "day")
         return cal.bounds(data.date_obj.date(), unit)[0], unit

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import get_args
 
 from memagent.language.vocabulary import COUNTS, SMALL_NUMBERS, TENS
-from memagent.timex.calendar import Lean, Reading, Unit, leans_future, moved_to
+from memagent.timex.calendar import Lean, Reading, Unit, direction, moved_to
 
 Match = re.Match[str]
 
@@ -273,8 +273,7 @@ def guard_weekday(text: str, match: Match) -> Standing:
     if _written(text, match, "d") in ("sat", "sun", "wed", "mon"):
         return Standing.REFUSED
     groups = match.groupdict()
-    placed = groups.get("which") or groups.get("week")
-    if placed or moved_to(match.string, match.start()):
+    if groups.get("which") or groups.get("week") or moved_to(match.string, match.start()):
         return Standing.ALONE
     return guard_preposition(text, match)
 
@@ -293,18 +292,17 @@ def guard_holiday(_text: str, match: Match) -> Standing:
 
 def guard_decade(_text: str, match: Match) -> Standing:
     """Accept "the 90s" and "1990s", but no age ("in my 20s")."""
-    whole = match["n"] and len(match["n"]) == 4
-    return _alone_if(whole or _follows(_THE_DECADE, match))
+    return _alone_if((match["n"] and len(match["n"]) == 4) or _follows(_THE_DECADE, match))
 
 
 def guard_plan(_text: str, match: Match) -> Standing:
     """Accept "in two weeks" in a plan; in a report it is a duration."""
-    return _alone_if(leans_future(match.string, match.start(), match.end()))
+    return _alone_if(direction(match.string, *match.span()) is Lean.FUTURE)
 
 
 def guard_report(_text: str, match: Match) -> Standing:
     """Accept "for two years" in a report; in a plan it reaches ahead."""
-    return _alone_if(not leans_future(match.string, match.start(), match.end()))
+    return _alone_if(direction(match.string, *match.span()) is not Lean.FUTURE)
 
 
 def guard_ordinal(_text: str, match: Match) -> Standing:
@@ -342,22 +340,13 @@ def _follows(pattern: re.Pattern[str], match: Match) -> bool:
 
 @dataclass(frozen=True)
 class Atom:
-    """One kind of phrase: its spelling, its reader and its guard."""
+    """One kind of phrase: its spelling (in lower case), its reader and its guard."""
 
     source: str
     read: Callable[[Match, Context], Reading]
-    guard: Callable[[str, Match], Standing]
+    guard: Callable[[str, Match], Standing] = guard_anywhere
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
         """The compiled pattern of the spelling."""
         return re.compile(self.source)
-
-
-def atom(
-    source: str,
-    read: Callable[[Match, Context], Reading],
-    guard: Callable[[str, Match], Standing] = guard_anywhere,
-) -> Atom:
-    """Make an atom from the source of its pattern, which is written in lower case."""
-    return Atom(source, read, guard)

@@ -11,22 +11,19 @@ change only memories that it was shown or names, never against evidence of more 
     Agent(design="re_mem", model=...)
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 
 from memagent.core.ops import OpLimits
-from memagent.designs.base import MemoryDesign
 from memagent.designs.parts.lessons import CaseLearner, KindRetriever, RefiningLearner
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
-DESIGN: Final[MemoryDesign] = replace(
+DESIGN: Final = replace(
     VERBATIM,
     name="exp_rag",
     retriever=KindRetriever(kinds=frozenset({"case"})),
     learner=CaseLearner(),
 )
-RE_MEM: Final[MemoryDesign] = replace(
+RE_MEM: Final = replace(
     DESIGN, name="re_mem", learner=RefiningLearner(), limits=OpLimits(max_ops=2_000)
 )

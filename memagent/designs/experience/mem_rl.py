@@ -11,16 +11,14 @@ also one that failed; until it is used itself, its own outcome stands for its va
     Agent(design="mem_rl")
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 
-from memagent.designs.base import MemoryDesign, RunningValue
+from memagent.designs.base import RunningValue
 from memagent.designs.parts.lessons import CaseLearner, ValueRetriever
 from memagent.designs.verbatim import DESIGN as VERBATIM
 
-DESIGN: Final[MemoryDesign] = replace(
+DESIGN: Final = replace(
     VERBATIM,
     name="mem_rl",
     retriever=ValueRetriever(),

@@ -41,7 +41,6 @@ from memagent.designs.base import (
     prompts_of,
     quoted,
 )
-from memagent.designs.parts.folding import Dialogue, echo_in, shares_content
 from memagent.designs.parts.lines import (
     INTEGER,
     TEXT,
@@ -55,6 +54,7 @@ from memagent.designs.parts.lines import (
     object_schema,
     turn_line,
 )
+from memagent.designs.parts.model_extractor import Dialogue, echo_in, shares_content
 from memagent.events.merge import (
     EventJudge,
     Judgement,
@@ -70,10 +70,9 @@ from memagent.memory.bank import MemoryBank
 from memagent.memory.event_vectors import text_vectors
 from memagent.protocols import Vector
 from memagent.replies.entries import extract_json, ids_at, index_of
-from memagent.replies.events import (
+from memagent.replies.readers import (
     MODEL_RELATIONS,
     EventDraft,
-    RelationDraft,
     parse_events,
     parse_pairs,
     parse_relations,
@@ -150,42 +149,21 @@ def _time_edges(state: BankState, events: Sequence[Event]) -> list[EventEdge]:
 
     Only events with closed times that share people count.
     """
-    timed = [event for event in (*open_events(state.graph), *events) if _bounded(event)]
+    timed = {
+        event.id: (event.valid.start, event.valid.end, set(map(folded, event.people)))
+        for event in (*open_events(state.graph), *events)
+        if event.valid and event.valid.start and event.valid.end
+    }
     edges: dict[tuple[str, str], EventEdge] = {}
-    for event in filter(_bounded, events):
-        near = [other for other in timed if other.id != event.id and _share_people(other, event)]
-        before = [other for other in near if _precedes(other, event)]
-        after = [other for other in near if _precedes(event, other)]
-        pairs: list[tuple[Event, Event]] = []
-        if before:
-            pairs.append((max(before, key=lambda other: (_end(other), other.id)), event))
-        if after:
-            pairs.append((event, min(after, key=lambda other: (_start(other), other.id))))
-        for first, second in pairs:
-            edges[first.id, second.id] = _edge(
-                first.id, second.id, Relation.BEFORE, event.source_turn_ids
-            )
+    for event in (event for event in events if event.id in timed):
+        start, end, people = timed[event.id]
+        near = [(name, *own) for name, own in timed.items() if name != event.id and own[2] & people]
+        before = max(((stop, name) for name, _, stop, _ in near if stop <= start), default=None)
+        after = min(((begin, name) for name, begin, _, _ in near if begin >= end), default=None)
+        pairs = (before and (before[1], event.id), after and (event.id, after[1]))
+        for first, second in filter(None, pairs):
+            edges[first, second] = _edge(first, second, Relation.BEFORE, event.source_turn_ids)
     return list(edges.values())
-
-
-def _bounded(event: Event) -> bool:
-    return event.valid is not None and event.valid.start is not None and event.valid.end is not None
-
-
-def _precedes(first: Event, second: Event) -> bool:
-    return bool(first.valid and second.valid and first.valid.precedes(second.valid))
-
-
-def _share_people(first: Event, second: Event) -> bool:
-    return not set(map(folded, first.people)).isdisjoint(map(folded, second.people))
-
-
-def _start(event: Event) -> float:
-    return event.valid.start.timestamp() if event.valid and event.valid.start else 0.0
-
-
-def _end(event: Event) -> float:
-    return event.valid.end.timestamp() if event.valid and event.valid.end else 0.0
 
 
 def _edge(source: str, target: str, relation: Relation, turns: Sequence[str]) -> EventEdge:
@@ -260,7 +238,7 @@ class MergeJudge(OnePrompt):
         `ordinal` counts its call among the indexer's calls.
         """
         verdicts = {
-            _pair_key(first, later): Judgement(
+            (first.summary, later.summary): Judgement(
                 likeness=Likeness.SAME if cosine >= settings.same_cosine else Likeness.NEITHER
             )
             for first, later, cosine in pairs
@@ -272,7 +250,11 @@ class MergeJudge(OnePrompt):
         ][: self.most_pairs]
         rejected: list[Rejected] = []
         if unsure:
-            lines = (line for i, pair in enumerate(unsure) for line in _pair_lines(i, pair))
+            lines = (
+                f"{index}. first: {event_notes(first)}{quoted(first.summary)}\n"
+                f"   second: {event_notes(later)}{quoted(later.summary)}"
+                for index, (first, later, _) in enumerate(unsure)
+            )
             reply = await ask_for_json(
                 ctx,
                 JsonCall(
@@ -288,24 +270,13 @@ class MergeJudge(OnePrompt):
             rejected += reply.parsed.rejected
             for draft in reply.parsed.values:
                 first, later, _ = unsure[draft.pair]
-                verdicts[_pair_key(first, later)] = draft.judgement
+                verdicts[first.summary, later.summary] = draft.judgement
 
         async def judge(first: Event, later: Event) -> Judgement:
-            return verdicts.get(_pair_key(first, later)) or Judgement(likeness=Likeness.NEITHER)
+            known = verdicts.get((first.summary, later.summary))
+            return known or Judgement(likeness=Likeness.NEITHER)
 
         return judge, rejected
-
-
-def _pair_key(first: Event, later: Event) -> tuple[str, str]:
-    return (first.summary, later.summary)
-
-
-def _pair_lines(index: int, pair: NearPair) -> list[str]:
-    first, later, _ = pair
-    return [
-        f"{index}. first: {event_notes(first)}{quoted(first.summary)}",
-        f"   second: {event_notes(later)}{quoted(later.summary)}",
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,7 +322,7 @@ class EventIndexer:
         if len(events) + len(near) > 1:
             edges, ended, bad_edges = await self._relate(session, events, near, graph, ctx)
             rejected += bad_edges
-        judge: EventJudge | None = None
+        judge = None
         if self.judge is not None:
             pairs = near_pairs(graph, events, vectors=linked.vectors, settings=self.merge)
             judge, bad_verdicts = await self.judge(pairs, ctx, settings=self.merge, ordinal=4)
@@ -390,10 +361,15 @@ class EventIndexer:
             ordinal=0,
             retry=self.retry,
         )
-        results = [_ground(draft, session, at) for at, draft in enumerate(reply.parsed.values)]
-        events = {event.id: event for event in results if isinstance(event, Event)}
-        rejected = [entry for entry in results if isinstance(entry, Rejected)]
-        return list(events.values()), [*reply.parsed.rejected, *rejected]
+        events: dict[str, Event] = {}
+        rejected = list(reply.parsed.rejected)
+        for at, draft in enumerate(reply.parsed.values):
+            entry = _ground(draft, session, at)
+            if isinstance(entry, Rejected):
+                rejected.append(entry)
+            else:
+                events[entry.id] = entry
+        return list(events.values()), rejected
 
     async def _relate(
         self,
@@ -437,7 +413,17 @@ class EventIndexer:
             ordinal=2,
             retry=self.retry,
         )
-        edges = [_event_indexer_edge(draft, shown, session) for draft in reply.parsed.values]
+        edges = [
+            EventEdge(
+                source=shown[draft.source].id,
+                target=shown[draft.target].id,
+                relation=draft.relation,
+                label=draft.label,
+                evidence_turn_ids=_turns_of(draft.turn_ids, session),
+                confidence=draft.confidence,
+            )
+            for draft in reply.parsed.values
+        ]
         ended, refused = _ended(reply.responses[-1].text, known, session, ctx.bank.state)
         return edges, ended, [*reply.parsed.rejected, *refused]
 
@@ -454,13 +440,13 @@ async def _nearest(
     if not most or not earlier:
         return []
     turns = (await text_vectors(bank, [turn.said for turn in session.turns])).values()
-    cosines: dict[str, float] = {}
-    for event in earlier:
+
+    def distance(event: Event) -> tuple[float, str]:
         own = linked.vectors.get(event.summary)
-        near = [float(row @ own) for row in turns] if own is not None else []
-        cosines[event.id] = round(max(near, default=-1.0), 6)
-    best = sorted(earlier, key=lambda event: (-cosines[event.id], event.id))[:most]
-    return sorted(best, key=story_key)
+        cosines = [float(row @ own) for row in turns] if own is not None else []
+        return -round(max(cosines, default=-1.0), 6), event.id
+
+    return sorted(sorted(earlier, key=distance)[:most], key=story_key)
 
 
 def _ended(
@@ -474,18 +460,17 @@ def _ended(
     listed = value.get("ended") if isinstance(value, dict) else None
     ended: dict[EdgeKey, None] = {}
     refused: list[Rejected] = []
-    for entry in listed if isinstance(listed, list) else []:
-        place = index_of(entry.get("relation")) if isinstance(entry, dict) else None
-        turns = _turns_of(ids_at(entry, ("turns",)), session) if isinstance(entry, dict) else ()
+    for raw in listed if isinstance(listed, list) else []:
+        entry = raw if isinstance(raw, dict) else {}
+        place = index_of(entry.get("relation"))
+        turns = _turns_of(ids_at(entry, ("turns",)), session)
         edge = known[place] if place is not None and 0 <= place < len(known) else None
         said = lowest_trust(turn.trust for turn in session.turns if turn.id in turns)
         if edge and turns and said.rank <= state.trust_of(edge.evidence_turn_ids).rank:
             ended[edge.source, edge.target, edge.key] = None
-            continue
-        detail = "no shown relation is ended by a turn of the session that is trusted as far"
-        refused.append(
-            Rejected(reason=RejectReason.FOREIGN_TURN, detail=detail, raw=str(entry)[:120])
-        )
+        else:
+            detail = "no shown relation is ended by a turn of the session that is trusted as far"
+            refused.append(_refused(RejectReason.FOREIGN_TURN, detail, str(raw)))
     return list(ended), refused
 
 
@@ -498,14 +483,14 @@ def _ground(draft: EventDraft, session: Session, order: int) -> Event | Rejected
     turn_ids = _turns_of(draft.turn_ids, session)
     if not turn_ids:
         detail = f"the event names no turn of session {session.id!r}"
-        return Rejected(reason=RejectReason.FOREIGN_TURN, detail=detail, raw=draft.summary[:120])
+        return _refused(RejectReason.FOREIGN_TURN, detail, draft.summary)
     turns = [turn for turn in session.turns if turn.id in turn_ids]
     said_at = session.date_of(turns[0])
     dialogue = Dialogue(session.turns)
     echo = echo_in(draft.summary, load_prompt("segment").examples, dialogue)
     if echo or not shares_content(draft.summary, turns, dialogue, said_at=said_at):
         detail = "the event repeats the prompt" if echo else "no word of it is in its turns"
-        return Rejected(reason=RejectReason.UNGROUNDED, detail=detail, raw=draft.summary[:120])
+        return _refused(RejectReason.UNGROUNDED, detail, draft.summary)
     told = (*(turn.text for turn in turns), draft.summary)
     return Event(
         id=content_id("evt", *turn_ids, draft.summary),
@@ -520,24 +505,15 @@ def _ground(draft: EventDraft, session: Session, order: int) -> Event | Rejected
     )
 
 
+def _refused(reason: RejectReason, detail: str, raw: str) -> Rejected:
+    return Rejected(reason=reason, detail=detail, raw=raw[:120])
+
+
 def _turns_of(names: Iterable[str], session: Session) -> tuple[str, ...]:
     """Return the ids of the named turns of a session, in the session's order."""
     last = {folded(turn.id): turn.id for turn in session.turns}
     named = {last.get(folded(name)) for name in names}
     return tuple(turn.id for turn in session.turns if turn.id in named)
-
-
-def _event_indexer_edge(
-    draft: RelationDraft, events: Sequence[Event], session: Session
-) -> EventEdge:
-    return EventEdge(
-        source=events[draft.source].id,
-        target=events[draft.target].id,
-        relation=draft.relation,
-        label=draft.label,
-        evidence_turn_ids=_turns_of(draft.turn_ids, session),
-        confidence=draft.confidence,
-    )
 
 
 def _dialogue(session: Session) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, islice
 from typing import Final, Self
 
 import numpy as np
@@ -45,11 +45,9 @@ from memagent.designs.parts.lines import (
     question_values,
     turn_line,
 )
-from memagent.designs.parts.retrieval import TimedRetriever, query_for
-from memagent.designs.relating import graph_hit
+from memagent.designs.parts.retrieval import TimedRetriever, graph_hit, query_for
 from memagent.events.merge import event_texts
-from memagent.events.stats import topics_of
-from memagent.events.visibility import OutOfSight, events_in_sight, expand
+from memagent.events.visibility import OutOfSight, events_in_sight, expand, topics_of
 from memagent.events.walk import (
     Action,
     Checklist,
@@ -106,15 +104,12 @@ class EventSeeds:
     async def open_seeds(cls, bank: MemoryBank, question: Question, settings: SeedSettings) -> Self:
         """Collect the visible events, and embed the new ones among them."""
         events = events_in_sight((await bank.sync()), question.where, expired=bank.expired)
-        known = await text_vectors(
-            bank, [text for event in events.values() for text in event_texts(event)]
-        )
-        rows = {
-            event.id: [known[text] for text in event_texts(event) if text in known]
-            for event in events.values()
-        }
+        texts = {event.id: event_texts(event) for event in events.values()}
+        known = await text_vectors(bank, [text for own in texts.values() for text in own])
         vectors = {
-            event_id: np.stack(known_rows) for event_id, known_rows in rows.items() if known_rows
+            event_id: np.stack(rows)
+            for event_id, own in texts.items()
+            if (rows := [known[text] for text in own if text in known])
         }
         return cls(bank=bank, question=question, settings=settings, events=events, vectors=vectors)
 
@@ -126,12 +121,10 @@ class EventSeeds:
         if goal not in self.queries:
             self.queries[goal] = (await query_vectors(self.bank, [goal])).get(goal)
         vector = self.queries[goal]
-        if vector is None:
-            return {}
         return {
             event_id: float(np.max(self.vectors[event_id] @ vector))
             for event_id in event_ids
-            if event_id in self.vectors
+            if event_id in self.vectors and vector is not None
         }
 
     async def pool(self, query: str, visited: Collection[str] = ()) -> list[tuple[str, float]]:
@@ -156,24 +149,19 @@ class EventSeeds:
         """Return start events by topic, best topic first."""
         limits = self.settings
         if not self.topics and self.vectors:
-            labels = topics_of(np.stack([rows[0] for rows in self.vectors.values()]))
-            self.topics.update(zip(self.vectors, labels, strict=True))
+            first = np.stack([rows[0] for rows in self.vectors.values()])
+            self.topics |= zip(self.vectors, topics_of(first), strict=True)
         nearness = {event_id: -1.0 for event_id, _ in await self.pool(query, visited)}
         pool = list(nearness)
         for goal in goals or [query]:
             for event_id, cosine in (await self.closeness(goal, pool)).items():
                 nearness[event_id] = max(nearness[event_id], round(cosine, 6))
         order = sorted(pool, key=lambda event_id: -nearness[event_id])
-        groups: dict[int | str, list[str]] = {
-            self._topic(event_id): [] for event_id in order[: limits.starts]
-        }
-        for event_id in order:
-            if (topic := self._topic(event_id)) in groups:
-                groups[topic].append(event_id)
-        return [group[: limits.members] for group in list(groups.values())[: limits.topics]]
-
-    def _topic(self, event_id: str) -> int | str:
-        return self.topics.get(event_id, event_id)
+        # An event without a topic is one of its own.
+        topics = {event_id: self.topics.get(event_id, event_id) for event_id in order}
+        chosen = dict.fromkeys(topics[event_id] for event_id in order[: limits.starts])
+        groups = ([name for name in order if topics[name] == topic] for topic in chosen)
+        return [group[: limits.members] for group in islice(groups, limits.topics)]
 
     def _events_of(self, hits: Sequence[Hit], candidates: Sequence[str]) -> list[str]:
         """Return candidates that rest on the turns of the hits, in the order of the hits."""
@@ -339,15 +327,13 @@ async def _missing(
         subgoals=fence("subgoals", goal_lines(subgoals)),
         kept=fence("kept", map(_event_line, kept)),
     )
-    value = extract_json(response.text).value
-    said = value.get("missing") if isinstance(value, dict) else None
+    said = extract_json(response.text).at("missing")
     query = said.strip()[:_MAX_GOAL_CHARS] if isinstance(said, str) else ""
     return Missing(query=query, response_id=response.id)
 
 
 async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal: int) -> Move:
-    turn_ids = view.event.source_turn_ids[:_MAX_TURNS]
-    turns = [turn for turn_id in turn_ids if (turn := ctx.bank.state.turn(turn_id)) is not None]
+    turns = map(ctx.bank.state.turn, view.event.source_turn_ids[:_MAX_TURNS])
     response = await ask_about(
         question,
         ctx,
@@ -359,7 +345,7 @@ async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal
         subgoals=fence("subgoals", goal_lines(view.subgoals)),
         kept=fence("kept", map(_event_line, view.kept)),
         event=fence("event", [_event_line(view.event)]),
-        turns=fence("turns", map(turn_line, turns)),
+        turns=fence("turns", map(turn_line, filter(None, turns))),
         neighbours=fence("neighbours", map(_neighbour_line, view.neighbours)),
     )
     return replace(parse_move(response.text), response_id=response.id)
@@ -370,19 +356,17 @@ def _event_line(event: Event) -> str:
 
 
 def _neighbour_line(near: Neighbour) -> str:
+    first, last = ("this event", "it") if near.leaving else ("it", "this event")
     label = f" ({quoted(near.label)})" if near.label else ""
-    edge = f"-{near.relation.value}{label}->"
-    arrow = f"this event {edge} it" if near.leaving else f"it {edge} this event"
+    arrow = f"{first} -{near.relation.value}{label}-> {last}"
     return f"[{quoted(near.event.id)}] ({arrow}) {quoted(near.event.summary)}"
 
 
 def parse_plan(text: str) -> list[str]:
     """Read at most five subgoals of a planner's reply, each once; [] when it holds none."""
-    value = extract_json(text).value
-    listed: JsonValue = value.get("subgoals") if isinstance(value, dict) else value
     goals = [
         goal.strip()[:_MAX_GOAL_CHARS]
-        for goal in _list(listed)
+        for goal in _list(extract_json(text).at("subgoals"))
         if isinstance(goal, str) and goal.strip()
     ]
     return list(dict.fromkeys(goals))[:_MAX_SUBGOALS]

@@ -76,11 +76,10 @@ class GuardedExtractor:
         self.calls[chunk.id] = len(proposal.responses)
         unread = first_unread(proposal.parse) is not None
         refused = [entry.reason for entry in proposal.rejected if entry.reason in _LOSSES]
-        lost = RejectReason.CUT_OFF in refused or len(refused) > len(proposal.values)
-        if not unread and not lost:
-            return proposal
         if unread:
             self.ruled.add(chunk.id)
+        elif RejectReason.CUT_OFF not in refused and len(refused) <= len(proposal.values):
+            return proposal
         known = {name for fact in proposal.values for name in fact.source_turn_ids}
         turns = (await VerbatimExtractor()(chunk, ctx)).values
         speakers = tuple(dict.fromkeys(turn.speaker for turn in chunk.turns))
@@ -104,21 +103,17 @@ class GuardedManager:
         chunk = ctx.chunk.id if ctx.chunk is not None else ""
         proposal: Proposal[MemoryOp] = Proposal()
         if chunk not in self.extractor.ruled:
-            again = self.extractor.calls.get(chunk, 0) < 2
-            proposal = await self.base(related, replace(ctx, strict=True, again=again))
+            asked_twice = self.extractor.calls.get(chunk, 0) >= 2
+            proposal = await self.base(related, replace(ctx, strict=True, again=not asked_twice))
             if first_unread(proposal.parse) is None:
                 return proposal
         settled = {place for op in proposal.values for place in op.about}
         rest = [(at, entry) for at, entry in enumerate(related) if at not in settled]
         ops = (await VerbatimManager()([entry for _, entry in rest], ctx)).values
-        ruled = [
-            self._allowed(op, entry).model_copy(
-                update={"about": (at,), "reason": f"{BY_RULES}{op.reason and f': {op.reason}'}"}
-            )
-            for op, (at, entry) in zip(ops, rest, strict=True)
-        ]
+        ruled: list[MemoryOp] = []
+        for op, (at, entry) in zip(ops, rest, strict=True):
+            reason = f"{BY_RULES}{op.reason and f': {op.reason}'}"
+            if isinstance(op, Update) and "UPDATE" not in self.allow:
+                op = Add(fact=entry.fact)  # in the place of a change that the design does not use
+            ruled.append(op.model_copy(update={"about": (at,), "reason": reason}))
         return proposal.model_copy(update={"values": (*proposal.values, *ruled)})
-
-    def _allowed(self, op: MemoryOp, entry: Related) -> MemoryOp:
-        """Return an addition in the place of a change that the design does not use."""
-        return Add(fact=entry.fact) if isinstance(op, Update) and "UPDATE" not in self.allow else op

@@ -8,6 +8,10 @@ A learned scorer of cases: which words of a case go with which words of a task.
 Parts of a design that keeps a dated log: all of it is shown, and a reflector condenses it.
 
 A retriever in two phases: what is similar enough, then by similarity and learned value.
+
+Parts of designs that keep a workspace small: which segments to fold, and into what. A
+design of this sort is a chooser and a prompt. The note that stands for the segments is
+the model's; a reply that cannot be read is an edit that was refused, with the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from memagent.core.errors import InputError
 from memagent.core.exchange import Role
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Rejected, Update
 from memagent.core.records import Fact, ItemStats, MemoryItem
-from memagent.core.trials import FAILED, SUCCEEDED, Trial
+from memagent.core.trials import FAILED, SUCCEEDED, Edit, Trial
+from memagent.core.workspace import Workspace
 from memagent.designs.base import (
     Lesson,
     OnePrompt,
@@ -41,7 +46,8 @@ from memagent.designs.parts.retrieval import query_for
 from memagent.memory.event_vectors import query_vectors, text_vectors
 from memagent.memory.facade import Memory
 from memagent.replies.entries import MAX_FACT_CHARS, extract_json, ids_at, string_at
-from memagent.replies.ops import NoteDraft, parse_notes, parse_ops
+from memagent.replies.readers import NoteDraft, parse_notes, parse_ops
+from memagent.replies.tolerant_json import JsonValue
 from memagent.state.backing import Words, backs_addition
 from memagent.state.effects import tokenize
 from memagent.state.validation import matches
@@ -402,3 +408,52 @@ def _standardised(values: Sequence[float]) -> list[float]:
     if spread <= 1e-12:
         return [0.0 for _ in values]
     return [max(-_CLAMP, min(_CLAMP, (value - fmean(values)) / spread)) for value in values]
+
+
+# -- workspaces --------------------------------------------------------------------------
+
+Choose = Callable[[Workspace], tuple[int, ...]]
+"""Returns the places of the segments to fold now; () for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold(OnePrompt):
+    """Folds the chosen segments into one note that the model writes."""
+
+    choose: Choose
+
+    async def __call__(self, workspace: Workspace, ctx: SlotContext, /) -> Edit | None:
+        """Return the edit, or None when nothing is to be folded."""
+        places = self.choose(workspace)
+        if not places:
+            return None
+        reply = await ask_about_workspace(self.prompt, workspace, places, ctx)
+        text = (string_at(reply, "text") or "")[:MAX_FACT_CHARS]
+        refused = "" if text else "the reply holds no text for the note"
+        return Edit(at=0, folds=places, text=text, refused=refused)
+
+
+async def ask_about_workspace(
+    prompt: str, workspace: Workspace, places: tuple[int, ...], ctx: SlotContext
+) -> dict[str, JsonValue]:
+    """Show the model some segments with their places; return its object, {} if unreadable."""
+    loaded = load_prompt(prompt)
+    lines = (f"({place}) {quoted(workspace.segments[place].text)}" for place in places)
+    values = {"task": fence("task", [quoted(workspace.goal)]), "steps": fence("steps", lines)}
+    reply = await ctx.call(Role.MANAGER, loaded.messages(**values), prompt_digest=loaded.digest)
+    value = extract_json(reply.text).value
+    return value if isinstance(value, dict) else {}
+
+
+def all_but_last(workspace: Workspace, keep: int = 1) -> tuple[int, ...]:
+    """Choose everything before the last `keep` segments."""
+    return tuple(range(len(workspace.segments) - keep))
+
+
+def trailing_steps(workspace: Workspace, least: int) -> tuple[int, ...]:
+    """Choose the steps since the last note, once there are at least `least`."""
+    begin = len(workspace.segments)
+    while begin and workspace.segments[begin - 1].kind == "step":
+        begin -= 1
+    places = tuple(range(begin, len(workspace.segments)))
+    return places if len(places) >= least else ()

@@ -9,17 +9,26 @@ An extractor that asks a model for the facts of a chunk.
 The model says what was told and by which turn. Everything that follows from the turn is
 the system's work: who said it, when, how far it is trusted. A fact whose turn is not
 part of the chunk is rejected, so is one that shares no content with its turn (see
-`grounding`), and relative time is resolved against the day the turn
+`Dialogue`), and relative time is resolved against the day the turn
 was said.
+
+Whether a model's statement rests on what was said. Pure. A statement is grounded when
+it shares a word of content with the turns it cites, with the turn before one of them (an
+answer takes its words from the question), or with a day that these turns name. Names of
+speakers do not count. Examples in prompts carry names that nobody bears; a statement
+that repeats one is an echo of the prompt.
+
+The surprise: turns in another language than English share no words with an English note
+of them. Where they hold few of the commonest English words, only echoes are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from typing import Final
 
 from memagent.core.answers import Answer, Hit, Question
@@ -37,7 +46,6 @@ from memagent.designs.base import (
     prompts_of,
     quoted,
 )
-from memagent.designs.parts.folding import Dialogue, echo_in, shares_content
 from memagent.designs.parts.lines import (
     TEXT,
     TEXT_OR_NULL,
@@ -56,9 +64,10 @@ from memagent.designs.parts.lines import (
 from memagent.designs.parts.model_answerer import ModelAnswerer
 from memagent.memory.threads import thread_turns
 from memagent.replies.entries import extract_json
-from memagent.replies.ops import FactDraft, parse_facts
+from memagent.replies.readers import FactDraft, parse_facts
+from memagent.state.effects import tokenize
 from memagent.state.fold import folded
-from memagent.timex.resolve import find_times, resolve_time
+from memagent.timex.resolve import MAX_TURN_TIMES, find_times, resolve_time
 
 FACTS_SCHEMA: Final[JsonSchema] = list_schema(
     "facts",
@@ -276,3 +285,68 @@ def parse_selection(text: str) -> frozenset[str] | None:
     if not isinstance(listed, list):
         return None
     return frozenset(str(name).strip().strip("[]") for name in listed)
+
+
+# -- grounding ---------------------------------------------------------------------------
+
+_FEW_WORDS = 5
+# Least share of the commonest English words in English text.
+_ENGLISH_SHARE = 0.2
+_MAX_DAYS = 31
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """The turns of a conversation up to its end, in order, and their words."""
+
+    turns: Sequence[Turn]
+
+    @cached_property
+    def speakers(self) -> frozenset[str]:
+        """The words of the speakers' names."""
+        return frozenset(_terms({turn.speaker for turn in self.turns}))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words of all turns, and of the speakers' names."""
+        return self.speakers | _terms(turn.said for turn in self.turns)
+
+
+def echo_in(text: str, names: Iterable[str], dialogue: Dialogue) -> str | None:
+    """Return the name of a prompt's example that the text repeats and no turn says."""
+    terms = set(tokenize(text)) - dialogue.words
+    return next((name for name in names if not terms.isdisjoint(tokenize(name))), None)
+
+
+def shares_content(
+    text: str, cited: Sequence[Turn], dialogue: Dialogue, *, said_at: datetime | None
+) -> bool:
+    """Tell whether the text shares a word with the cited turns of the dialogue."""
+    heard = " ".join(turn.said for turn in cited)
+    words = len(tokenize(heard, keep_stop_words=True))
+    if words >= _FEW_WORDS and words - len(tokenize(heard)) < _ENGLISH_SHARE * words:
+        return True  # hardly English
+    said = "\n".join(turn.said for turn in _with_turn_before(cited, dialogue.turns))
+    told = set(tokenize(text)) - dialogue.speakers
+    return not told or not told.isdisjoint(tokenize(said)) or bool(told & _days(said, said_at))
+
+
+def _terms(texts: Iterable[str]) -> set[str]:
+    return {term for text in texts for term in tokenize(text)}
+
+
+def _with_turn_before(cited: Sequence[Turn], around: Sequence[Turn]) -> list[Turn]:
+    ids = {turn.id for turn in cited}
+    pairs = zip_longest(around, around[1:])
+    return [own for own, after in pairs if own.id in ids or (after and after.id in ids)] or [*cited]
+
+
+def _days(said: str, said_at: datetime | None) -> set[str]:
+    """Return the terms that write out the days which a text names."""
+    terms: set[str] = set()
+    for mention in find_times(said, anchor=said_at, most=MAX_TURN_TIMES):
+        start, end = mention.span.start, mention.span.end
+        days = min(_MAX_DAYS, max(1, (end - start).days)) if start and end else 1
+        for day in (start + timedelta(days=count) for count in range(days) if start):
+            terms |= set(tokenize(f"{day:%B} {day.year} {day.day}"))
+    return terms

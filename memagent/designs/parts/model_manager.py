@@ -19,14 +19,14 @@ sources, so that the batch still holds at most one op an item.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Final
 
 from memagent.core.answers import Answer, Citation, Hit, Question
-from memagent.core.exchange import JsonSchema, ModelResponse, Role
-from memagent.core.ops import Add, Delete, MemoryOp, Noop, ParseStatus, Rejected, Repair, Update
+from memagent.core.exchange import JsonSchema, Role
+from memagent.core.ops import Add, Delete, MemoryOp, Update
 from memagent.core.records import Chunk, Fact, TimeSpan
 from memagent.designs.base import (
     OnePrompt,
@@ -43,6 +43,7 @@ from memagent.designs.parts.lines import (
     TEXT_OR_NULL,
     UNREAD,
     JsonCall,
+    JsonReply,
     ask_for_json,
     fact_lines,
     hit_lines,
@@ -54,7 +55,7 @@ from memagent.designs.parts.lines import (
 )
 from memagent.designs.parts.model_answerer import ANSWER_SCHEMA, ask_for_answer, no_evidence
 from memagent.designs.parts.model_extractor import FactReading, turns_before
-from memagent.replies.ops import parse_ops
+from memagent.replies.readers import parse_ops
 from memagent.search.cuts import budget, token_estimate
 from memagent.timex.resolve import format_span
 
@@ -102,14 +103,14 @@ class ModelManager(OnePrompt):
         size = self.facts_per_call or max(1, len(related))
         for start in range(0, len(related), size):
             await self._decide(related[start : start + size], ctx, plan, start)
-            if ctx.strict and plan.statuses[-1] in UNREAD:
+            if ctx.strict and plan.replies[-1].statuses[-1] in UNREAD:
                 break  # asked twice; the guard adds what is not decided
         return Proposal(
             values=tuple(plan.ops),
-            rejected=tuple(plan.rejected),
-            parse=tuple(plan.statuses),
-            repairs=tuple(plan.repairs),
-            responses=tuple(plan.responses),
+            rejected=tuple(bad for reply in plan.replies for bad in reply.parsed.rejected),
+            parse=tuple(status for reply in plan.replies for status in reply.statuses),
+            repairs=tuple(repair for reply in plan.replies for repair in reply.repairs),
+            responses=tuple(call for reply in plan.replies for call in reply.responses),
         )
 
     async def _decide(
@@ -137,16 +138,14 @@ class ModelManager(OnePrompt):
                 parse=lambda text: parse_ops(text, facts=facts),
             ),
             {name: fence(name, lines[name]) for name in lines if name in prompt.slots},
-            ordinal=len(plan.responses),
+            ordinal=sum(len(earlier.responses) for earlier in plan.replies),
             retry=self.retry,
         )
         for op in reply.parsed.values:
             places = tuple(first + place for place in op.about)
-            plan.add(with_id(op, names).model_copy(update={"about": places}))
-        plan.rejected += reply.parsed.rejected
-        plan.statuses += reply.statuses
-        plan.repairs += reply.repairs
-        plan.responses += reply.responses
+            own = with_id(op, lambda shown: named(names, shown))
+            plan.add(own.model_copy(update={"about": places}))
+        plan.replies.append(reply)
 
     def _affordable(self, hits: Sequence[Hit]) -> list[Hit]:
         """Return the hits whose lines fit the budget, at least one."""
@@ -161,10 +160,7 @@ class _Plan:
     ops: list[MemoryOp] = field(default_factory=list[MemoryOp])
     changed: dict[str, int] = field(default_factory=dict[str, int])
     """Item id to the place of the op that changes it."""
-    rejected: list[Rejected] = field(default_factory=list[Rejected])
-    statuses: list[ParseStatus] = field(default_factory=list[ParseStatus])
-    repairs: list[Repair] = field(default_factory=list[Repair])
-    responses: list[ModelResponse] = field(default_factory=list[ModelResponse])
+    replies: list[JsonReply[MemoryOp]] = field(default_factory=list[JsonReply[MemoryOp]])
     settled: int = 0
     """Number of ops that earlier calls decided."""
 
@@ -193,11 +189,11 @@ class _Plan:
         return current
 
 
-def with_id(op: MemoryOp, names: Mapping[str, str]) -> MemoryOp:
-    """Return an op on the memory whose short name it gives; an unknown name stays."""
+def with_id(op: MemoryOp, id_of: Callable[[str], str]) -> MemoryOp:
+    """Return an op on the memory whose name in the prompt it gives, by `id_of`."""
     if isinstance(op, Add) or op.id is None:
         return op
-    return op.model_copy(update={"id": named(names, op.id)})
+    return op.model_copy(update={"id": id_of(op.id)})
 
 
 def _merged(old: MemoryOp, new: Update | Delete) -> MemoryOp:
@@ -304,7 +300,9 @@ class BriefManager(OnePrompt):
             retry=self.retry,
         )
         ids = _by_number(hits)
-        return reply.proposal(_with_id(op, ids) for op in reply.parsed.values)
+        return reply.proposal(
+            with_id(op, lambda shown: ids.get(shown.strip(), shown)) for op in reply.parsed.values
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,9 +351,3 @@ def _numbered(lines: Iterable[str]) -> str:
 
 def _by_number(ids: Iterable[str]) -> Mapping[str, str]:
     return {str(place): name for place, name in enumerate(ids)}
-
-
-def _with_id(op: MemoryOp, ids: Mapping[str, str]) -> MemoryOp:
-    if isinstance(op, Add) or (isinstance(op, Noop) and op.id is None):
-        return op
-    return op.model_copy(update={"id": ids.get((op.id or "").strip(), op.id)})

@@ -29,7 +29,7 @@ from memagent.core.long_work import aside
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem
 from memagent.designs.base import Proposal, Related
-from memagent.designs.parts.rules.corrections import stands_alone
+from memagent.designs.parts.rules.manager import stands_alone
 from memagent.language.network import Array
 from memagent.language.reader import BACKED, Change, Reader, Statement, open_reader
 from memagent.memory.judging.certainty import Reading, has_term
@@ -235,11 +235,18 @@ class _Draft:
             record, own = records[change.index], self.ops[at]
             if isinstance(record, Fact):
                 self._merge(at, record, change)
-            elif isinstance(own, Add):
-                self.changed.add(record.id)
-                self.ops[at] = _update(own.fact, record, change)
+                continue
+            self.changed.add(record.id)
+            if isinstance(own, Add):
+                told = own.fact
+                self.ops[at] = Update(
+                    id=record.id,
+                    text=told.text,
+                    source_turn_ids=told.source_turn_ids,
+                    valid=told.valid,
+                    reason=_reason(change),
+                )
             else:
-                self.changed.add(record.id)
                 turns = fact.source_turn_ids
                 self.ended.append(
                     Delete(id=record.id, source_turn_ids=turns, reason=_reason(change))
@@ -256,16 +263,6 @@ class _Draft:
             turns = tuple(dict.fromkeys((*old.source_turn_ids, *own.fact.source_turn_ids)))
             merged = own.fact.model_copy(update={"source_turn_ids": turns})
             self.ops[at] = Add(fact=merged, reason=_reason(change))
-
-
-def _update(fact: Fact, item: MemoryItem, change: Change) -> Update:
-    return Update(
-        id=item.id,
-        text=fact.text,
-        source_turn_ids=fact.source_turn_ids,
-        valid=fact.valid,
-        reason=_reason(change),
-    )
 
 
 def _reason(change: Change) -> str:

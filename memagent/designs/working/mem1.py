@@ -9,15 +9,12 @@ steps in the journal. Nothing is trained here.
     Agent(design="mem1", model=...)
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 
-from memagent.designs.base import MemoryDesign
 from memagent.designs.experience.exp_rag import DESIGN as EXP_RAG
-from memagent.designs.parts.folding import Fold, all_but_last
+from memagent.designs.parts.lessons import Fold, all_but_last
 
-DESIGN: Final[MemoryDesign] = replace(
+DESIGN: Final = replace(
     EXP_RAG, name="mem1", compactor=Fold(prompt="rewrite_state", choose=all_but_last)
 )

@@ -19,7 +19,7 @@ from memagent.core.trials import Edit
 from memagent.core.workspace import Workspace
 from memagent.designs.base import MemoryDesign, OnePrompt, SlotContext
 from memagent.designs.experience.exp_rag import DESIGN as EXP_RAG
-from memagent.designs.parts.folding import ask_about_workspace
+from memagent.designs.parts.lessons import ask_about_workspace
 from memagent.replies.entries import MAX_FACT_CHARS, string_at
 
 

@@ -8,17 +8,14 @@ grows with the number of segments, by one note for each `least` steps.
     Agent(design="memo", model=...)
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from memagent.designs.base import MemoryDesign
 from memagent.designs.experience.exp_rag import DESIGN as EXP_RAG
-from memagent.designs.parts.folding import Fold, trailing_steps
+from memagent.designs.parts.lessons import Fold, trailing_steps
 
-DESIGN: Final[MemoryDesign] = replace(
+DESIGN: Final = replace(
     EXP_RAG,
     name="memo",
     compactor=Fold(prompt="fold_steps", choose=partial(trailing_steps, least=5)),

@@ -20,7 +20,7 @@ from memagent.designs.parts.event_indexer import PAIRS_SCHEMA, EventIndexer, Mer
 from memagent.embed.static import HashEmbedder
 from memagent.events.merge import Likeness, event_texts, near_pairs, open_events
 from memagent.memory.bank import MemoryBank, system_clock
-from memagent.replies.events import parse_pairs
+from memagent.replies.readers import parse_pairs
 from memagent.testing import FunctionModel
 
 DAY = datetime(2024, 1, 1, tzinfo=UTC)

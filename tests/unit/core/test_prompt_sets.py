@@ -16,8 +16,7 @@ from memagent.designs.memory_r1 import DESIGN as MEMORY_R1
 from memagent.designs.memory_r2 import DESIGN as MEMORY_R2
 from memagent.designs.memory_t1 import DESIGN as MEMORY_T1
 from memagent.designs.parts.event_indexer import EventIndexer
-from memagent.designs.parts.model_answerer import ModelAnswerer
-from memagent.designs.parts.sessions import SessionRetriever
+from memagent.designs.parts.model_answerer import ModelAnswerer, SessionRetriever
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.plugins import load
 

@@ -26,8 +26,7 @@ from memagent.designs.parts.lines import (
     short_names,
     turn_line,
 )
-from memagent.replies.events import parse_answer
-from memagent.replies.ops import parse_facts, parse_ops
+from memagent.replies.readers import parse_answer, parse_facts, parse_ops
 
 SHIPPED = {
     "extract": (Role.EXTRACTOR, {"date", "speakers", "earlier", "dialogue"}),

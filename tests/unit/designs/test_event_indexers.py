@@ -18,22 +18,20 @@ from memagent.core.exchange import ModelRequest, Role
 from memagent.core.records import Event, EventEdge, NodeKind, Relation, Session, Turn
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.base import SlotContext, load_prompt
-from memagent.designs.compass_mem import DESIGN, MODEL_FREE
+from memagent.designs.compass_mem import DESIGN, MODEL_FREE, RuleIndexer
 from memagent.designs.parts.event_indexer import (
     EVENTS_SCHEMA,
     RELATIONS_SCHEMA,
     EventIndexer,
 )
 from memagent.designs.parts.graph_walk import GraphWalkRetriever, parse_move, parse_plan
-from memagent.designs.parts.rules.indexer import RuleIndexer
 from memagent.embed.static import HashEmbedder
-from memagent.events.stats import topics_of
-from memagent.events.visibility import expand
+from memagent.events.visibility import expand, topics_of
 from memagent.events.walk import Action
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.plugins import load
 from memagent.protocols import Matrix
-from memagent.replies.events import parse_events, parse_relations
+from memagent.replies.readers import parse_events, parse_relations
 from memagent.state.adjacency import graph_of
 from memagent.testing import FunctionModel, ScriptedModel, check_design
 

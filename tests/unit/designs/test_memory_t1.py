@@ -20,12 +20,17 @@ from memagent.core.ops import ParseStatus
 from memagent.core.records import Session, Turn
 from memagent.designs.base import SlotContext, load_prompt
 from memagent.designs.memory_t1 import DESIGN
-from memagent.designs.parts.model_answerer import SESSION_ANSWER_SCHEMA, UNREADABLE
-from memagent.designs.parts.sessions import WINDOW_SCHEMA, SessionRetriever, Window
+from memagent.designs.parts.model_answerer import (
+    SESSION_ANSWER_SCHEMA,
+    UNREADABLE,
+    WINDOW_SCHEMA,
+    SessionRetriever,
+    Window,
+)
 from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.plugins import load
-from memagent.replies.events import parse_window
+from memagent.replies.readers import parse_window
 from memagent.testing import FunctionModel, ScriptedModel, check_design
 from memagent.timex.resolve import format_span
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from memagent.core.records import Fact, Granularity, ItemStatus, MemoryItem, TimeSpan
-from memagent.designs.parts.rules.corrections import (
+from memagent.designs.parts.rules.manager import (
     Candidate,
     Cue,
     corrected,

@@ -18,7 +18,7 @@ import pytest
 from memagent.async_agent import AsyncAgent
 from memagent.core import long_work
 from memagent.core.records import Session, Turn
-from memagent.designs import relating
+from memagent.designs.parts import retrieval as relating
 from memagent.designs.parts.rules import manager as extractor
 from memagent.graphs import ingest
 from memagent.journal import open_database as database

@@ -21,8 +21,7 @@ from memagent.core.ops import (
     Update,
 )
 from memagent.core.records import Fact
-from memagent.replies.events import parse_answer
-from memagent.replies.ops import parse_facts, parse_ops
+from memagent.replies.readers import parse_answer, parse_facts, parse_ops
 
 FACTS = tuple(Fact(text=f"fact {place}", source_turn_ids=(f"D1:{place}",)) for place in range(4))
 DELETE = {"op": "DELETE", "id": "mem_a", "fact": 0}

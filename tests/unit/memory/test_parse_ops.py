@@ -15,8 +15,7 @@ from hypothesis import given, strategies as st
 from memagent.core.ops import Add, Delete, Noop, ParseStatus, RejectReason, Update
 from memagent.core.records import Fact, TimeSpan
 from memagent.replies.entries import MAX_ENTRIES, MAX_TEXT_CHARS, extract_json
-from memagent.replies.events import parse_answer
-from memagent.replies.ops import parse_facts, parse_ops
+from memagent.replies.readers import parse_answer, parse_facts, parse_ops
 from memagent.replies.tolerant_json import MAX_DEPTH
 
 MAY = TimeSpan(start=datetime(2023, 5, 7, tzinfo=UTC), end=datetime(2023, 5, 8, tzinfo=UTC))

@@ -42,7 +42,7 @@ from memagent.core.records import MemoryItem, TimeSpan, Trust
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.lines import day_span
 from memagent.designs.parts.retrieval import plain_words
-from memagent.designs.parts.rules.corrections import stands_alone
+from memagent.designs.parts.rules.manager import stands_alone
 from memagent.designs.parts.rules.statements import (
     conflicting,
     overlap,
@@ -106,7 +106,8 @@ def overview(question: Question, ctx: SlotContext) -> Answer | None:
     items = _asked_for(question, ctx)
     if not items:
         return None
-    items = sorted(items, key=_said_at)[-MOST_LISTED:]
+    undated = datetime.min.replace(tzinfo=UTC)
+    items = sorted(items, key=lambda item: item.said_at or undated)[-MOST_LISTED:]
     hits = [Hit(id=item.id, score=1.0, item=item) for item in items]
     lines: list[str] = []
     citations: list[Citation] = []
@@ -124,10 +125,6 @@ def overview(question: Question, ctx: SlotContext) -> Answer | None:
         notes=("This lists what memory holds; nothing was concluded.",),
         question=question,
     )
-
-
-def _said_at(item: MemoryItem) -> datetime:
-    return item.said_at or datetime.min.replace(tzinfo=UTC)
 
 
 def _asked_for(question: Question, ctx: SlotContext) -> list[MemoryItem]:
@@ -253,7 +250,9 @@ class EvidenceAnswerer:
         if reading.order and (before or view.now):
             near, rare = await _near(reading, view, bank)
             reading = standing.as_stands(reading, view, told=told, near=near, rare=rare)
-        second = self.second if _has_rivals(reading) else None
+        # Another statement, or an earlier wording, stands beside the best one.
+        rivals = reading.order[1:] or any((own.evidence.version or 1) > 1 for own in reading.order)
+        second = self.second if rivals else None
         if second and reading.sure < self.quoted:
             reading = await aside(second.by_meaning, text, reading)
         elif second and reading.sure >= self.supported:
@@ -261,8 +260,7 @@ class EvidenceAnswerer:
             reading = replace(reading, doubts=(*reading.doubts, *doubts))
         if not reading.order:
             return _abstention("Nothing was found.")
-        best = reading.order[0]
-        sure = reading.sure
+        best, sure = reading.order[0], reading.sure
         if best.who == 0 and any(name in speakers for name in view.people):
             people, speaker = " or ".join(view.people), best.evidence.speaker
             return _abstention(
@@ -276,13 +274,6 @@ class EvidenceAnswerer:
             )
         verdict = Verdict.SUPPORTED if sure >= self.supported else Verdict.QUOTED
         return _answer(view, reading, state, verdict=verdict, probability=sure)
-
-
-def _has_rivals(reading: Reading) -> bool:
-    """Say whether another statement, or an earlier wording, stands beside the best one."""
-    if len(reading.order) == 1:
-        return (reading.order[0].evidence.version or 1) > 1
-    return bool(reading.order)
 
 
 # -- reading memory --------------------------------------------------------------------

@@ -200,7 +200,7 @@ def is_server(path: object) -> bool:
     """
     if not isinstance(path, str) or "://" not in path:
         return False
-    from memagent.journal.postgres_engine import is_postgres_url
+    from memagent.journal.postgres import is_postgres_url
 
     if is_postgres_url(path):
         return True

@@ -61,8 +61,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from memagent.core.errors import InputError, StoreError, StoreUnavailable
-from memagent.journal.postgres import PostgresBackend
-from memagent.journal.postgres_engine import close_pool, pooled_engine
+from memagent.journal.postgres import PostgresBackend, close_pool, pooled_engine
 from memagent.journal.rows import NAMED, SCHEMA_LOCK, SETTING
 from memagent.journal.schema import row_security
 

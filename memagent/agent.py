@@ -36,7 +36,7 @@ from memagent.core.reports import AgentStatus, IngestReport, OnError
 from memagent.core.snapshot import MemorySnapshot
 from memagent.designs.base import MemoryDesign
 from memagent.memory.incoming import Said, When, as_session
-from memagent.opening.parts import build_model
+from memagent.opening.open_store import build_model
 from memagent.protocols import ChatModel, Embedder
 from memagent.sync.live_agent import Background, LiveAgent
 from memagent.sync.verbs import SyncMemory as SyncMemory, blocking, blocking_stream

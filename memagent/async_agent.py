@@ -32,8 +32,7 @@ from memagent.core.trials import Trial
 from memagent.designs.base import MemoryDesign
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.memory.incoming import Said, When, as_question, as_session, split_session
-from memagent.opening.open_store import OpenStore
-from memagent.opening.parts import NoModel, build_design, build_model
+from memagent.opening.open_store import NoModel, OpenStore, build_design, build_model
 from memagent.protocols import ChatModel, Clock, Embedder
 from memagent.tracing import (
     Attributes,

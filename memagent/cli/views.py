@@ -495,7 +495,7 @@ async def trials(
     limit: Annotated[int | None, Option(min=1, metavar="N", help="At most this many.")] = None,
 ) -> None:
     """List the trials of tasks, or show one with its steps and outcome."""
-    from memagent.memory.reporting import get_trial, newest_trials
+    from memagent.experience import get_trial, newest_trials
 
     async with reading_memory(options) as memory:
         if trial_id is None:

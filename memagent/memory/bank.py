@@ -28,8 +28,7 @@ from memagent.core.snapshot import (
     StatsDelta,
 )
 from memagent.memory.incoming import session_entry
-from memagent.memory.log import Log, system_clock
-from memagent.memory.view import SavedProjections, Sources, View, ViewContent
+from memagent.memory.log import Log, SavedProjections, Sources, View, ViewContent, system_clock
 from memagent.protocols import Clock, Embedder, Journal, Reranker
 from memagent.search.fusion import Candidate, hits_of
 from memagent.search.index import IndexView

@@ -42,8 +42,8 @@ from memagent.journal.postgres import (
     pooled_engine,
     without_password,
 )
+from memagent.journal.reader import SEEN
 from memagent.journal.rows import SCHEMA_REVISION, VERSION_TABLE, scope_digest, scope_key
-from memagent.journal.schema import SEEN
 from memagent.plugins import load
 
 psycopg = pytest.importorskip("psycopg", reason="needs the postgres extra")

@@ -39,8 +39,7 @@ from memagent.core.records import Id, Scope, Trust
 from memagent.core.reports import ErasureReceipt, SourceFilter
 from memagent.core.snapshot import Commit
 from memagent.core.trials import Trial
-from memagent.experience import Learned, Recall
-from memagent.memory.reporting import get_trial, newest_trials
+from memagent.experience import Learned, Recall, get_trial, newest_trials
 from memagent.memory.transfer import ExportReport, import_bank
 from memagent.service.access import Call, caller_of, may, may_for_user, once, service_of
 from memagent.service.data.keys import LOCAL_USER

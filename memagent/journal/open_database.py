@@ -136,24 +136,23 @@ class JournalWriter:
         stopping = False
         wake_at: float | None = None
         while not stopping:
-            group, stopping, signalled = self._take(wake_at)
+            group, stopping = self._take(wake_at)
             now = time.monotonic()
             if group or stopping or (wake_at is not None and now >= wake_at):
                 wake_at = None
                 crash_points.reach("append.taken")
                 self._commit(group)
                 self.committer.checkpoint(whole=False)
-            if wake_at is None and (signalled or self.pending):
+            if wake_at is None and self.pending:
                 wake_at = now + _CACHE_DELAY_S
             if wake_at is None and self.committer.scrub_due:
                 wake_at = self.committer.scrub_at
         crash_points.reach("close.drained")
         self.committer.close()
 
-    def _take(self, wake_at: float | None) -> tuple[list[_Waiting], bool, bool]:
-        """Wait for appends and take one group: (group, whether to stop, whether rows pend)."""
-        group: list[_Waiting] = []
-        size_bytes, signalled = 0, False
+    def _take(self, wake_at: float | None) -> tuple[list[_Waiting], bool]:
+        """Wait for appends and take one group: (group, whether to stop)."""
+        group, size_bytes = list[_Waiting](), 0
         timeout = None if wake_at is None else max(0.0, wake_at - time.monotonic())
         with suppress(queue.Empty):
             item = self._queue.get(timeout=timeout)
@@ -161,23 +160,21 @@ class JournalWriter:
                 if isinstance(item, _Waiting):
                     group.append(item)
                     size_bytes += item.request.size_bytes
-                else:
-                    signalled = True
                 if len(group) >= _MAX_GROUP or size_bytes >= _MAX_GROUP_BYTES:
-                    return group, False, signalled
+                    return group, False
                 item = self._queue.get_nowait()
-            return group, True, signalled
-        return group, False, signalled
+            return group, True
+        return group, False
 
     def _commit(self, group: list[_Waiting]) -> None:
         committer = self.committer
         outcomes = committer.commit([waiting.request for waiting in group])
-        erasing = [waiting.request.erases for waiting in group]
-        done = list(zip(group, outcomes, erasing, strict=True))
-        _answer([(waiting, outcome) for waiting, outcome, erases in done if not erases])
-        if committer.scrub_due and (any(erasing) or time.monotonic() >= committer.scrub_at):
+        done = list(zip(group, outcomes, strict=True))
+        erasing = [pair for pair in done if pair[0].request.erases]
+        _answer([pair for pair in done if not pair[0].request.erases])
+        if committer.scrub_due and (erasing or time.monotonic() >= committer.scrub_at):
             committer.scrub()
-        _answer([(waiting, outcome) for waiting, outcome, erases in done if erases])
+        _answer(erasing)
 
 
 def _answer(done: list[tuple[_Waiting, Outcome]]) -> None:

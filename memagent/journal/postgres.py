@@ -462,16 +462,6 @@ class PostgresBackend(Backend):
         """Name the scopes, of which alone the transaction sees rows."""
         return f"BEGIN; {naming(seen)}"
 
-    def write_rows(
-        self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
-    ) -> int:
-        """Run one statement with an array a column."""
-        if not rows:
-            return 0
-        return cursor.execute(
-            statement, [list(column) for column in zip(*rows, strict=True)]
-        ).rowcount
-
     def last_erasure(self, cursor: DriverCursor) -> str:
         """Keep the cache of vectors from being emptied until the transaction ends, then look."""
         cursor.execute(

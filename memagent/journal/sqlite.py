@@ -161,12 +161,6 @@ class SqliteBackend(Backend):
         """Begin plainly: statements name the scope, and nothing else keeps scopes apart."""
         return "BEGIN"
 
-    def write_rows(
-        self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
-    ) -> int:
-        """Run one `executemany`."""
-        return cursor.executemany(statement, rows).rowcount
-
     def in_transaction(self, connection: Any) -> bool:
         """Tell whether the connection is in one."""
         return connection.in_transaction

@@ -32,8 +32,7 @@ from memagent.config import AgentSettings
 from memagent.core.answers import Reply, ReplyDelta
 from memagent.core.errors import ConfigError
 from memagent.core.records import Session
-from memagent.core.reports import AgentStatus, IngestReport, OnError
-from memagent.core.snapshot import MemorySnapshot
+from memagent.core.snapshot import AgentStatus, IngestReport, MemorySnapshot, OnError
 from memagent.designs.base import MemoryDesign
 from memagent.memory.incoming import Said, When, as_session
 from memagent.opening.open_store import build_model

@@ -263,7 +263,7 @@ async def touched(
     ] = "list",
 ) -> None:
     """List what rests on one source, delete it, or set it back to before the source."""
-    from memagent.core.reports import SourceFilter
+    from memagent.core.snapshot import SourceFilter
     from memagent.memory.options import trusting
 
     levels = (trusting(memagent.Filter(), name).min_trust for name in trust or ())

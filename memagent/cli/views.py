@@ -34,8 +34,7 @@ from memagent.cli.stores import (
 if TYPE_CHECKING:
     from memagent.core.answers import Answer, Citation, Hit
     from memagent.core.records import ItemStats, MemoryItem, Session, SourceRef, TimeSpan, Turn
-    from memagent.core.reports import GraphStats
-    from memagent.core.snapshot import Commit, HistoryEntry, JournalRow, SnapshotDiff
+    from memagent.core.snapshot import Commit, GraphStats, HistoryEntry, JournalRow, SnapshotDiff
     from memagent.core.trials import Trial
     from memagent.experience import Learned
 

@@ -19,8 +19,7 @@ from memagent.core.answers import Answer, AsOf, Hit, Question, Reply
 from memagent.core.errors import InputError, StoreError, fault_in
 from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import DEFAULT_THREAD, Scope, Trust
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import Commit
+from memagent.core.snapshot import Commit, IngestReport
 from memagent.core.trials import Trial
 from memagent.experience import Learned, OutcomeArguments, Recall
 from memagent.memory.bank import system_clock

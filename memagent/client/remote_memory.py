@@ -27,8 +27,17 @@ from memagent.core.errors import (
 )
 from memagent.core.recipes import recipe_of
 from memagent.core.records import MemoryItem, Scope, Session, TimeSpan
-from memagent.core.reports import ErasureReceipt, GraphStats, Quarantined, SourceFilter, Touched
-from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff
+from memagent.core.snapshot import (
+    Commit,
+    ErasureReceipt,
+    GraphStats,
+    HistoryEntry,
+    MemorySnapshot,
+    Quarantined,
+    SnapshotDiff,
+    SourceFilter,
+    Touched,
+)
 from memagent.memory.graph_export import GraphExport
 from memagent.memory.options import (
     AddArguments,

@@ -170,6 +170,7 @@ class CachedEmbedder:
         self, inner: Embedder, *, shared: EmbeddingCache | None = None, capacity: int = 20_000
     ) -> None:
         self._inner = inner
+        self.id = inner.id
         self._shared = shared
         self._capacity = capacity
         self._recent: OrderedDict[str, Vector] = OrderedDict()
@@ -179,11 +180,6 @@ class CachedEmbedder:
             if (other := getattr(inner, "queries", None))
             else None
         )
-
-    @property
-    def id(self) -> str:
-        """The inner embedder's id."""
-        return self._inner.id
 
     @property
     def dim(self) -> int:
@@ -209,7 +205,13 @@ class CachedEmbedder:
             matrix = checked_rows(answer, texts=len(missing), dim=self.dim, embedder_id=self.id)
             fresh = dict(zip(missing, (row.copy() for row in matrix), strict=True))
             self._remember(fresh)
-            self._store(fresh)
+            try:
+                if self._shared is not None:
+                    self._shared.put_many(self.id, fresh)
+            except StoreError as exc:
+                _log.warning(
+                    "embedding cache not writable, %d vectors not kept: %s", len(fresh), exc
+                )
             if len(missing) == len(digests):
                 return matrix
             rows |= fresh
@@ -248,14 +250,6 @@ class CachedEmbedder:
             stored[digest] = vector
         self._remember(stored)
         return rows | stored
-
-    def _store(self, rows: Mapping[str, Vector]) -> None:
-        if self._shared is None:
-            return
-        try:
-            self._shared.put_many(self.id, rows)
-        except StoreError as exc:
-            _log.warning("embedding cache not writable, %d vectors not kept: %s", len(rows), exc)
 
     def _remember(self, rows: Mapping[str, Vector]) -> None:
         with self._lock:

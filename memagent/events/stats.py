@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from memagent.core.records import NodeKind
-from memagent.core.reports import GraphStats
+from memagent.core.snapshot import GraphStats
 from memagent.events.merge import in_order
 from memagent.protocols import Matrix, Vector
 from memagent.state.fold import BankState

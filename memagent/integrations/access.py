@@ -53,8 +53,7 @@ from memagent.core.records import (
     Turn,
     content_id,
 )
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import AppliedOp, Commit, Entry, GraphDelta, ItemChange
+from memagent.core.snapshot import AppliedOp, Commit, Entry, GraphDelta, IngestReport, ItemChange
 from memagent.designs.base import fence, quoted
 from memagent.memory.bank import MemoryBank
 from memagent.memory.incoming import TRUST_OF_ROLE

@@ -26,8 +26,7 @@ from memagent.config import AgentSettings, ModelSettings
 from memagent.core.errors import ConfigError, InputError
 from memagent.core.ops import Add, OpBatch, Update
 from memagent.core.records import Fact, MemoryItem, Scope, SourceRef, Trust
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import HistoryEntry
+from memagent.core.snapshot import HistoryEntry, IngestReport
 from memagent.designs.base import MemoryDesign
 from memagent.integrations.access import Assignment, assign, in_order
 from memagent.memory.bank import MemoryBank

@@ -58,6 +58,7 @@ from memagent.journal.backend import (
     Backend,
     corrupt,
 )
+from memagent.journal.proof.audit import audit_erased, audit_scope, compare_tips
 from memagent.journal.proof.tips import Redactions
 from memagent.journal.rows import (
     FORMAT,
@@ -416,8 +417,6 @@ class JournalReader:
 
     def verify(self, scope: ScopeKey) -> list[str]:
         """Return what is wrong with the scope's log; see `audit_scope`."""
-        from memagent.journal.proof.audit import audit_scope
-
         if not self.ready():
             return []
         with self._connected(scope_digest(scope), WHOLE_STORE) as connection:
@@ -429,8 +428,6 @@ class JournalReader:
         [] where nothing was noted, unless a key or the settings ask for it: then a
         missing file is told.
         """
-        from memagent.journal.proof.audit import compare_tips
-
         self.ready()
         book = self._backend.book
         if book is None:
@@ -443,8 +440,6 @@ class JournalReader:
 
     def verify_erased(self) -> list[str]:
         """Return what is wrong with the logs of erased scopes; see `audit_erased`."""
-        from memagent.journal.proof.audit import audit_erased
-
         if not self.ready():
             return []
         with self._connected(WHOLE_STORE) as connection:

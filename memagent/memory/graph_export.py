@@ -37,8 +37,7 @@ from memagent.events.merge import in_order, story_key
 from memagent.events.stats import topics_of
 from memagent.events.visibility import OutOfSight, events_in_sight, outdated
 from memagent.memory import timetravel
-from memagent.memory.bank import MemoryBank
-from memagent.memory.event_vectors import text_vectors
+from memagent.memory.bank import MemoryBank, text_vectors
 from memagent.pages.graph_page import graph_page
 from memagent.protocols import Vector
 from memagent.state.adjacency import version_node_id

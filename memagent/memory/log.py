@@ -6,11 +6,10 @@ Rules: one log belongs to one event loop (`WrongLoop`); its writes are serial; a
 optimistic sequence number guards against other writers, and ops are checked again
 against the state that they are really applied to. A `View` hears of every state.
 
-The search view of a memory: the index of its state, which follows before the next search.
-
-A `View` holds a state, an index of it (a value), and the items that the index has yet to
-catch up with. It follows a `Log` and never writes. Forks share the projector, whose
-vectors and vocabulary only grow.
+The `View` is the index of that state, which follows before the next search. It holds a
+state, an index of it (a value), and the items that the index has yet to catch up with. It
+follows a `Log` and never writes. Forks share the projector, whose vectors and vocabulary
+only grow.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from functools import partial
 from random import random
 from typing import Final, NamedTuple, Protocol
 
-from rpds import HashTrieSet, List as PersistentList
+from rpds import HashTrieSet
 
 from memagent.core.answers import AsOf, Filter, Query
 from memagent.core.crash_points import reach
@@ -317,26 +316,24 @@ system_clock: Final = partial(datetime.now, UTC)
 
 
 class _PrivateRows:
-    """The rows of a log without a journal, newest first."""
+    """The rows of a log without a journal, oldest first; the first follows `base`."""
 
     __slots__ = ("_base", "_clock", "_rows")
 
     def __init__(self, base: int, clock: Clock) -> None:
         self._base, self._clock = base, clock
-        self._rows: PersistentList[JournalRow] = PersistentList()
+        self._rows: list[JournalRow] = []
 
     async def head(self, _: Scope) -> int:
-        return next(iter(self._rows)).seq if self._rows else self._base
+        return self._base + len(self._rows)
 
     async def since(self, _: Scope, seq: int) -> AsyncIterator[JournalRow]:
-        for row in reversed(list(self._rows)):
-            if row.seq > seq:
-                yield row
+        for row in self._rows[max(0, seq - self._base) :]:
+            yield row
 
     async def append(self, _: Scope, entry: Entry, *, expect: int) -> JournalRow:
-        row = JournalRow(seq=expect + 1, recorded_at=self._clock(), entry=entry)
-        self._rows = self._rows.push_front(row)
-        return row
+        self._rows.append(JournalRow(seq=expect + 1, recorded_at=self._clock(), entry=entry))
+        return self._rows[-1]
 
     async def append_many(
         self, _: Scope, entries: Sequence[Entry], *, expect: int, recorded_at: Sequence[datetime]
@@ -345,19 +342,16 @@ class _PrivateRows:
             JournalRow(seq=seq, recorded_at=date, entry=entry)
             for seq, (entry, date) in enumerate(zip(entries, recorded_at, strict=True), expect + 1)
         ]
-        for row in rows:
-            self._rows = self._rows.push_front(row)
+        self._rows += rows
         return rows
 
     async def redact(
         self, scope: Scope, rewritten: Mapping[int, Entry], *, expect: int, reason: str
     ) -> JournalRow:
-        self._rows = PersistentList(
-            [
-                row.model_copy(update={"entry": rewritten.get(row.seq, row.entry)})
-                for row in self._rows
-            ]
-        )
+        self._rows = [
+            row.model_copy(update={"entry": rewritten.get(row.seq, row.entry)})
+            for row in self._rows
+        ]
         names = tuple((seq, "") for seq in sorted(rewritten))
         return await self.append(scope, Redacted(rewritten=names, reason=reason), expect=expect)
 

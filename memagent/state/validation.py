@@ -416,10 +416,9 @@ class _Validator:
     """Items that an earlier op updates, by the id of each turn they rest on."""
 
     def __post_init__(self) -> None:
-        active = [(item_id, item) for item_id, item in self.visible.items() if item.active]
-        for item_id, item in active:
-            statement = Statement(item_id, item.speaker, item.valid)
-            self.texts.setdefault(folded(item.text), []).append(statement)
+        for item_id, item in self.visible.items():
+            if item.active:
+                self._note(item.text, Statement(item_id, item.speaker, item.valid))
 
     def doubt(
         self, op: MemoryOp, guard: Guard, facts: Sequence[Fact], ended: Mapping[int, int]

@@ -32,7 +32,7 @@ from memagent.core.errors import ModelError, StoreError, StoreLocked, StoreReadO
 if TYPE_CHECKING:
     from memagent.async_agent import AsyncAgent
     from memagent.core.records import Session
-    from memagent.core.reports import IngestReport, OnError
+    from memagent.core.snapshot import IngestReport, OnError
 
 P = ParamSpec("P")
 T = TypeVar("T")

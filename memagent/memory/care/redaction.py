@@ -31,13 +31,14 @@ from memagent.core.errors import MemAgentError, MemoryNotFound
 from memagent.core.long_work import aside, free, let_go
 from memagent.core.ops import Noop
 from memagent.core.records import Event, EventEdge, Session, Turn
-from memagent.core.reports import ErasureReceipt, Place
 from memagent.core.snapshot import (
     AppliedOp,
     Commit,
     Entry,
+    ErasureReceipt,
     GraphDelta,
     JournalRow,
+    Place,
     Redacted,
     Restored,
     SessionStored,

@@ -31,7 +31,7 @@ from memagent.client.wire import Job, JobKind, JobState
 from memagent.core.errors import InputError, MemAgentError
 from memagent.core.long_work import aside
 from memagent.core.records import Scope, Session, content_id
-from memagent.core.reports import IngestReport
+from memagent.core.snapshot import IngestReport
 from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.rows import scope_digest, scope_key, system_clock
 from memagent.memory.care.redaction import needles_of_all, searched

@@ -22,8 +22,7 @@ from memagent.client.wire import (
 from memagent.core.answers import Answer, Question, Reply
 from memagent.core.errors import MemoryNotFound
 from memagent.core.records import Id, Session, Trust, Turn, content_id
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import Entry
+from memagent.core.snapshot import Entry, IngestReport
 from memagent.memory.bank import system_clock
 from memagent.service.access import Call, may
 from memagent.service.hosting import Service

@@ -36,8 +36,7 @@ from memagent.core.answers import Question
 from memagent.core.errors import InputError
 from memagent.core.ops import Delete
 from memagent.core.records import Id, Scope, Trust
-from memagent.core.reports import ErasureReceipt, SourceFilter
-from memagent.core.snapshot import Commit
+from memagent.core.snapshot import Commit, ErasureReceipt, SourceFilter
 from memagent.core.trials import Trial
 from memagent.experience import Learned, Recall, get_trial, newest_trials
 from memagent.memory.transfer import ExportReport, import_bank

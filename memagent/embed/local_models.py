@@ -386,8 +386,12 @@ class LiteLLMEmbedder:
         sent = [readable(text[:MAX_CHARS]) for text in texts]
         sent = [text if any(map(str.isprintable, text.strip())) else _BLANK for text in sent]
         rows: list[list[float]] = []
-        for start in range(0, len(sent), _BATCH):
-            rows += await self._rows(sent[start : start + _BATCH])
+        try:
+            for start in range(0, len(sent), _BATCH):
+                # retried as the calls of a chat model are
+                rows += await self._retries.call(self._ask, sent[start : start + _BATCH])
+        except ModelError as exc:
+            raise EmbeddingError(str(exc), retryable=exc.retryable) from exc
         widths = {len(row) for row in rows}
         if self._dim is None and len(widths) == 1:
             self._dim = widths.pop()
@@ -401,13 +405,6 @@ class LiteLLMEmbedder:
         if not np.isfinite(matrix).all() or not (lengths > 0).all():
             raise EmbeddingError(f"{self._model} answered with a vector that has no direction")
         return matrix / lengths
-
-    async def _rows(self, texts: list[str]) -> list[list[float]]:
-        """Return one vector for each text, retried as the calls of a chat model are."""
-        try:
-            return await self._retries.call(self._ask, texts)
-        except ModelError as exc:
-            raise EmbeddingError(str(exc), retryable=exc.retryable) from exc
 
     async def _ask(self, texts: list[str]) -> list[list[float]]:
         await knock(self._model, self._api_base)

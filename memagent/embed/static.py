@@ -227,9 +227,9 @@ class CachedEmbedder:
                 if row is not None:
                     self._recent.move_to_end(digest)
                     rows[digest] = row
-        unknown = list(dict.fromkeys(digest for digest in digests if digest not in rows))
-        if self._shared is None or not unknown:
+        if self._shared is None or len(rows) == len(set(digests)):
             return rows
+        unknown = list(dict.fromkeys(digest for digest in digests if digest not in rows))
         try:
             answer = self._shared.get_many(self.id, unknown)
         except StoreError as exc:
@@ -425,24 +425,18 @@ class StaticEmbedder:
         """Embed without an event loop."""
         sums: Matrix = np.zeros((len(texts), self.dim), dtype=np.float32)
         keys = [readable(text[:MAX_CHARS]) for text in texts]
-        table = self._table
+        table, unknown_length = self._table, np.float32(self._table.unknown_length)
         for position, text in enumerate(keys):
-            rows = self._read(text, sums[position])
+            rows: list[int] = []
+            for word in table.tokeniser.words(text):
+                known = table.tokeniser.pieces(word)
+                rows.extend(known)
+                if not known:
+                    sums[position] += hashed_direction(word, self.dim) * unknown_length
             for start in range(0, len(rows), _GATHER_PIECES):
                 picked = np.asarray(rows[start : start + _GATHER_PIECES])
                 sums[position] += table.scales[picked] @ table.vectors[picked].astype(np.float32)
         return unit_rows(sums, fallback_keys=keys)
-
-    def _read(self, text: str, unknown_sum: np.typing.NDArray[np.float32]) -> list[int]:
-        """Return rows of the known pieces; add unknown words to `unknown_sum` (D,)."""
-        pieces, length = self._table.tokeniser.pieces, np.float32(self._table.unknown_length)
-        rows: list[int] = []
-        for word in self._table.tokeniser.words(text):
-            if known := pieces(word):
-                rows.extend(known)
-            else:
-                unknown_sum += hashed_direction(word, self.dim) * length
-        return rows
 
 
 _HASHING_WORD = re.compile(r"\w+")

@@ -383,7 +383,7 @@ class Committer:
     # -- one transaction ---------------------------------------------------------------
 
     def _transact(self, requests: list[AppendRequest]) -> list[Outcome]:
-        vectors = self._pending.waiting()
+        vectors = self._pending.waiting() if self._pending else {}
         backend, connection = self._backend, self.connected()
         cursor = connection.cursor()
         try:
@@ -414,7 +414,8 @@ class Committer:
             raise
         finally:
             cursor.close()
-            self._pending.drop(vectors)  # written, or given up: they are only a cache
+            if vectors:  # written, or given up: they are only a cache
+                self._pending.drop(vectors)
         crash_points.reach("commit.after")
         self._note(transaction)
         sizes = (*(request.size_bytes for request in requests), *map(len, vectors.values()))

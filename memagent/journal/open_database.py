@@ -401,7 +401,7 @@ class DatabaseJournal:
         self._check()
         if self._writer is None:
             raise StoreReadOnly(f"{self.place} was opened with read_only=True; nothing was written")
-        response = _response(idempotency, entries)
+        response = None if idempotency is None else _response(idempotency, entries)
         if not entries:
             return []
         dates = dates_of(entries, recorded_at, self._clock)
@@ -562,11 +562,7 @@ def _prepared(entries: Sequence[Entry], dates: Sequence[datetime]) -> tuple[Prep
     return tuple(map(prepare_entry, entries, dates))
 
 
-def _response(
-    idempotency: tuple[str, str, str] | None, entries: Sequence[Entry]
-) -> StoredResponse | None:
-    if idempotency is None:
-        return None
+def _response(idempotency: tuple[str, str, str], entries: Sequence[Entry]) -> StoredResponse:
     key, body_digest, response_json = idempotency
     if not entries or not 0 < len(key) <= _MAX_KEY_CHARS or len(body_digest) > _MAX_DIGEST_CHARS:
         raise InputError(

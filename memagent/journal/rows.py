@@ -118,7 +118,7 @@ def system_clock() -> datetime:
 
 def to_microseconds(moment: datetime) -> int:
     """Convert a moment to microseconds since 1970 in UTC; exact."""
-    return (as_utc(moment) - _EPOCH) // _MICROSECOND
+    return ((moment if moment.tzinfo is not None else as_utc(moment)) - _EPOCH) // _MICROSECOND
 
 
 def from_microseconds(microseconds: int) -> datetime:

@@ -91,13 +91,14 @@ class Listing:
         else:
             place = key_of(state, last)
             rest = keys.before(place) if backwards else keys.after(place)
+        where = None if self.where is None or self.where.empty else self.where
         items = (state.items[key[-1]] for key in rest)
-        return (item for item in items if self._has(item, now))
-
-    def _has(self, item: MemoryItem, now: datetime) -> bool:
-        if not self.include_deleted and (not item.active or item.expired(now)):
-            return False
-        return self.where is None or self.where.empty or matches(item, self.where)
+        return (
+            item
+            for item in items
+            if (self.include_deleted or (item.active and not item.expired(now)))
+            and (where is None or matches(item, where))
+        )
 
 
 if TYPE_CHECKING:

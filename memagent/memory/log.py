@@ -429,9 +429,11 @@ class Log:
         start, slices = self.state.seq, Slices()
         with rare_collections() if head > start + _REST else nullcontext():
             async for row in self._rows.since(self.scope, start):
-                if isinstance(row.entry, Redacted) and _is_behind(row.entry, row.seq, start, head):
-                    self._begin_again()
-                    return
+                if isinstance(row.entry, Redacted):
+                    oldest = min((at for at, _ in row.entry.rewritten), default=row.seq)
+                    if row.seq > head or oldest <= start:  # rows read before say what it erased
+                        self._begin_again()
+                        return
                 await self._follow(row, keep=row.seq > head - _KEPT)
                 await slices.rest()
 
@@ -608,11 +610,3 @@ async def no_rows() -> AsyncIterator[JournalRow]:
     """Yield nothing."""
     return
     yield
-
-
-def _is_behind(redacted: Redacted, seq: int, start: int, head: int) -> bool:
-    """Tell whether rows read before a redaction say what it erased.
-
-    `start` is the last row that was known when reading began, `head` the last there was.
-    """
-    return seq > head or min((at for at, _ in redacted.rewritten), default=seq) <= start

@@ -171,7 +171,11 @@ def _read(path: Path, most_trust: Trust) -> tuple[list[JournalRow], BankState]:
 
 
 def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
-    lines = list(_lines(path))
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            lines = [line.removesuffix("\n") for line in file]
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InputError(f"{path}: cannot be read: {exc}") from exc
     if len(lines) < 2:
         raise InputError(
             f"{path}: not a memagent export: it has {len(lines)} lines, "
@@ -225,15 +229,6 @@ def _trusts_in(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:  # pyright: ignore[reportUnknownVariableType]
             yield from _trusts_in(inner)  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for line in file:
-                yield line.removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise InputError(f"{path}: cannot be read: {exc}") from exc
 
 
 def _moved(row: JournalRow, distance: int) -> JournalRow:

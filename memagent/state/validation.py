@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final
 
 from memagent.core import Later
@@ -65,7 +65,7 @@ def filter_keys(item: MemoryItem) -> list[tuple[str, str]]:
         ("speakers", item.speaker),
         ("subjects", item.subject),
         ("session_ids", item.session_id),
-        *(("tags", tag) for tag in item.tags),
+        *zip(repeat("tags"), item.tags, strict=False),
     )
     return [(name, value) for name, value in named if value]
 

@@ -359,7 +359,7 @@ def restore(
     force: Force = False,
 ) -> int:
     """Verify a backup and put it in the place of the store."""
-    from memagent.journal.proof.tips import Seal
+    from memagent.journal.proof.audit import Seal
     from memagent.journal.sqlite import restore_store, verify_store
 
     if not file.exists():

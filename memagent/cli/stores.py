@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from memagent.build import Store
     from memagent.config import AgentSettings
     from memagent.experience import OutcomeArguments
-    from memagent.journal.proof.tips import Seal
+    from memagent.journal.proof.audit import Seal
     from memagent.memory.bank import MemoryBank
     from memagent.memory.facade import Memory
     from memagent.state.fold import BankState

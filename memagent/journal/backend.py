@@ -27,7 +27,7 @@ from functools import cached_property, partial
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from memagent.core.errors import InputError, StoreCorrupt, StoreError
-from memagent.journal.proof.tips import Noted, Seal, TipBook, ends_of
+from memagent.journal.proof.audit import Noted, Seal, TipBook, ends_of
 from memagent.journal.rows import ERASED, NAMELESS, REDACTED, ReadConnection, ScopeKey, Tip
 
 SCRUB_KEY: Final = "scrub"

@@ -66,7 +66,7 @@ from memagent.journal.backend import (
     Statements,
 )
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.proof.tips import NO_SEAL, Noted, Seal, ends_of
+from memagent.journal.proof.audit import NO_SEAL, Noted, Seal, ends_of
 from memagent.journal.rows import (
     SCHEMA_LOCK,
     SETTING,

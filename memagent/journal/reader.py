@@ -58,8 +58,7 @@ from memagent.journal.backend import (
     Backend,
     corrupt,
 )
-from memagent.journal.proof.audit import audit_erased, audit_scope, compare_tips
-from memagent.journal.proof.tips import Redactions
+from memagent.journal.proof.audit import Redactions, audit_erased, audit_scope, compare_tips
 from memagent.journal.rows import (
     FORMAT,
     GUESTS,

@@ -46,8 +46,15 @@ from memagent.journal.backend import (
     corrupt,
 )
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.proof.audit import compare_noted, count_in_files, files_of
-from memagent.journal.proof.tips import NO_SEAL, Seal, TipBook, ends_of
+from memagent.journal.proof.audit import (
+    NO_SEAL,
+    Seal,
+    TipBook,
+    compare_noted,
+    count_in_files,
+    ends_of,
+    files_of,
+)
 from memagent.journal.rows import ScopeKey, Tip, scope_digest, system_clock
 from memagent.journal.sqlite_engine import (
     FileLock,

@@ -272,7 +272,7 @@ if TYPE_CHECKING:
     from memagent.checkpoints.store import Checkpoints
     from memagent.journal.open_database import DatabaseJournal
     from memagent.journal.postgres import PostgresJournal
-    from memagent.journal.proof.tips import Seal
+    from memagent.journal.proof.audit import Seal
     from memagent.journal.sqlite import SqlJournal
 
 
@@ -486,7 +486,7 @@ def open_sqlite(
 
     None is the default path.
     """
-    from memagent.journal.proof.tips import NO_SEAL
+    from memagent.journal.proof.audit import NO_SEAL
     from memagent.journal.sqlite import SqlJournal
 
     return SqlJournal(
@@ -500,7 +500,7 @@ def open_sqlite(
 
 def seal_of(database: SqliteSettings | PostgresSettings) -> Seal:
     """Return where a store's ends are noted, and the key. Raises `ConfigError`."""
-    from memagent.journal.proof.tips import Seal, read_key
+    from memagent.journal.proof.audit import Seal, read_key
 
     key = read_key(database.key_file) if database.key_file is not None else None
     return Seal(database.tips, key)

@@ -27,7 +27,7 @@ from functools import cached_property, partial
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from memagent.core.errors import InputError, StoreCorrupt, StoreError
-from memagent.journal.proof.audit import Noted, Seal, TipBook, ends_of
+from memagent.journal.proof.audit import Noted, Seal, TipBook
 from memagent.journal.rows import ERASED, NAMELESS, REDACTED, ReadConnection, ScopeKey, Tip
 
 SCRUB_KEY: Final = "scrub"
@@ -357,7 +357,8 @@ class Backend(ABC):
 
     def ends(self, connection: DriverConnection) -> list[Noted]:
         """Return where all logs end now."""
-        return ends_of(connection)
+        ends = connection.execute("SELECT digest, head, chain FROM scopes WHERE head > 0")
+        return [Noted(digest, head, bytes(chain)) for digest, head, chain in ends.fetchall()]
 
     def opened(self, connection: DriverConnection) -> None:
         """Open the file of the ends; begin it with those of now where there is none.

@@ -54,6 +54,7 @@ from memagent.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from memagent.core.records import system_clock
 from memagent.journal.backend import (
     ADVICE,
     ERASURE_KEY,
@@ -66,7 +67,7 @@ from memagent.journal.backend import (
     Statements,
 )
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.proof.audit import NO_SEAL, Noted, Seal, ends_of
+from memagent.journal.proof.audit import NO_SEAL, Noted, Seal
 from memagent.journal.rows import (
     SCHEMA_LOCK,
     SETTING,
@@ -75,7 +76,6 @@ from memagent.journal.rows import (
     Tip,
     first_chain,
     scope_digest,
-    system_clock,
 )
 from memagent.protocols import Clock
 
@@ -501,7 +501,7 @@ class PostgresBackend(Backend):
     def ends(self, connection: Any) -> list[Noted]:
         """Return where all logs end now."""
         connection.execute(f"BEGIN READ ONLY; {naming([WHOLE_STORE])}")
-        ends = ends_of(connection)
+        ends = super().ends(connection)
         connection.execute("COMMIT")
         return ends
 

@@ -220,10 +220,8 @@ def make_schema(backend: Backend) -> None:
                 connection.execute(statement)
             connection.execute(f"DELETE FROM {VERSION_TABLE}")
             connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES ('{SCHEMA_REVISION}')")
-            if state is SchemaState.EMPTY:
-                crash_points.reach("schema.created")
-            else:
-                crash_points.reach("schema.migrated")
+            made = state is SchemaState.EMPTY
+            crash_points.reach("schema.created" if made else "schema.migrated")
         connection.execute("COMMIT")
 
 

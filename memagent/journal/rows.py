@@ -111,11 +111,6 @@ class IdempotencyKeyUsed(StoreError):
         self.response = response
 
 
-def system_clock() -> datetime:
-    """Return the present moment in UTC."""
-    return datetime.now(UTC)
-
-
 def to_microseconds(moment: datetime) -> int:
     """Convert a moment to microseconds since 1970 in UTC; exact."""
     return ((moment if moment.tzinfo is not None else as_utc(moment)) - _EPOCH) // _MICROSECOND

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memagent.core.errors import ConfigError, InputError, StoreError
-from memagent.core.records import Record, Text
+from memagent.core.records import Record, Text, system_clock
 from memagent.journal import sqlite_engine
 from memagent.journal.backend import (
     SELECT_CHAIN,
@@ -52,10 +52,9 @@ from memagent.journal.proof.audit import (
     TipBook,
     compare_noted,
     count_in_files,
-    ends_of,
     files_of,
 )
-from memagent.journal.rows import ScopeKey, Tip, scope_digest, system_clock
+from memagent.journal.rows import ScopeKey, Tip, scope_digest
 from memagent.journal.sqlite_engine import (
     FileLock,
     ReadPool,
@@ -398,7 +397,8 @@ def _copy(source: Path, target: Path) -> None:
 
 def _note(path: Path, seal: Seal) -> int:
     """Note the ends of all logs of a store; return how many."""
+    backend = SqliteBackend(path, seal=seal)
     with closing(connect_for_reading(path)) as connection:
-        ends = ends_of(connection)
-    SqliteBackend(path, seal=seal).book.rewrite(ends)
+        ends = backend.ends(connection)
+    backend.book.rewrite(ends)
     return len(ends)

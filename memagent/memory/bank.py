@@ -23,7 +23,15 @@ from memagent.core.answers import Hit, Query
 from memagent.core.errors import EmbeddingError, MemoryNotFound, boundary
 from memagent.core.long_work import LARGE
 from memagent.core.ops import OpBatch
-from memagent.core.records import ItemStats, MemoryItem, Scope, Session, SourceRef, Turn
+from memagent.core.records import (
+    ItemStats,
+    MemoryItem,
+    Scope,
+    Session,
+    SourceRef,
+    Turn,
+    system_clock,
+)
 from memagent.core.snapshot import (
     Commit,
     Entry,
@@ -33,7 +41,7 @@ from memagent.core.snapshot import (
     StatsDelta,
 )
 from memagent.memory.incoming import session_entry
-from memagent.memory.log import Log, SavedProjections, Sources, View, ViewContent, system_clock
+from memagent.memory.log import Log, SavedProjections, Sources, View, ViewContent
 from memagent.protocols import Clock, Embedder, Journal, Matrix, Reranker, Vector
 from memagent.search.fusion import Candidate, hits_of
 from memagent.search.index import IndexView

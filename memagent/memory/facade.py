@@ -111,7 +111,6 @@ else:
     care = Later("memagent.memory.care.undo")
     redaction = Later("memagent.memory.care.redaction")
 
-_NO_FILTER = Filter()
 # Items from which on a list is made in a thread, unless it is a page of an order that is known.
 _LARGE: Final = 256
 

@@ -26,7 +26,7 @@ from collections.abc import (
 )
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from random import random
 from typing import Final, NamedTuple, Protocol
@@ -37,7 +37,7 @@ from memagent.core.answers import AsOf, Filter, Query
 from memagent.core.crash_points import reach
 from memagent.core.errors import StoreError, StoreReadOnly, VersionConflict, WrongLoop
 from memagent.core.long_work import LARGE, Slices, aside, is_large, let_go, rare_collections
-from memagent.core.records import Scope
+from memagent.core.records import Scope, system_clock
 from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector
 from memagent.search.fusion import Candidate
@@ -309,10 +309,6 @@ _ATTEMPTS: Final = 100
 # Longest first pause of a writer that came second; it doubles with each further defeat, up to
 # 32 times.
 _PAUSE_S: Final = 0.002
-
-
-system_clock: Final = partial(datetime.now, UTC)
-"""Returns the present moment in UTC."""
 
 
 class _PrivateRows:

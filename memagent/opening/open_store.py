@@ -166,19 +166,16 @@ def build_model(
         return _checked(choice, ChatModel, "the model", rule)
     base = settings.model
     if choice is not None:
-        base = ModelSettings(model=choice) if base is None else base
-        base = base.model_copy(update={"model": choice})
-    if base is not None:
-        base = base.model_copy(update=given)
-    elif given:
-        raise ConfigError("base_url and api_key need a model: add model='openai/<its name>'")
+        base = (base or ModelSettings(model=choice)).model_copy(update={"model": choice})
     if base is None:
+        if given:
+            raise ConfigError("base_url and api_key need a model: add model='openai/<its name>'")
         if settings.roles:
             raise ConfigError(
                 "settings name models for roles but no `model` for the others; set model.model"
             )
         return None
-    model = _configured(base)
+    model = _configured(base.model_copy(update=given))
     if not settings.roles:
         return model
     from memagent.llm.wrappers import RoutedModel
@@ -329,7 +326,16 @@ class OpenStore:
             cached = CachedEmbedder(build_embedder(embedder or settings.embedder))
             journal = MemoryJournal(clock=clock)
             return cls(settings, journal, cached, False, clock, index, reranker)
-        journal = _opened(database, read_only=read_only, clock=clock)
+        if isinstance(database, PostgresSettings):
+            journal = open_postgres(database, read_only=read_only, clock=clock)
+        else:
+            journal = open_sqlite(
+                database.path,
+                synchronous=database.synchronous,
+                read_only=read_only,
+                clock=clock,
+                seal=seal_of(database),
+            )
         try:
             built = build_embedder(embedder or settings.embedder)
             # A hosted one would have to be asked for its width; not imported for the others.
@@ -402,20 +408,6 @@ def _database(
     if isinstance(store, PostgresSettings):
         return store.model_copy(update={"url": str(path)})
     return PostgresSettings(url=str(path))
-
-
-def _opened(
-    database: SqliteSettings | PostgresSettings, *, read_only: bool, clock: Clock
-) -> PostgresJournal | SqlJournal:
-    if isinstance(database, PostgresSettings):
-        return open_postgres(database, read_only=read_only, clock=clock)
-    return open_sqlite(
-        database.path,
-        synchronous=database.synchronous,
-        read_only=read_only,
-        clock=clock,
-        seal=seal_of(database),
-    )
 
 
 def _checkpoints(journal: DatabaseJournal, *, writes: bool) -> Checkpoints:

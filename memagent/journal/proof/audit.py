@@ -43,7 +43,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from pydantic_core import ValidationError
@@ -94,12 +94,6 @@ class Noted(NamedTuple):
     digest: str
     seq: int
     chain: bytes
-
-
-def ends_of(connection: Any) -> list[Noted]:
-    """Return where all logs of a database end now."""
-    rows = connection.execute("SELECT digest, head, chain FROM scopes WHERE head > 0").fetchall()
-    return [Noted(digest, head, bytes(chain)) for digest, head, chain in rows]
 
 
 class Seal(NamedTuple):

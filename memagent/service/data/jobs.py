@@ -30,10 +30,10 @@ from memagent.client.http import FAULTS, ServiceError
 from memagent.client.wire import Job, JobKind, JobState
 from memagent.core.errors import InputError, MemAgentError
 from memagent.core.long_work import aside
-from memagent.core.records import Scope, Session, content_id
+from memagent.core.records import Scope, Session, content_id, system_clock
 from memagent.core.snapshot import IngestReport
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.rows import scope_digest, scope_key, system_clock
+from memagent.journal.rows import scope_digest, scope_key
 from memagent.memory.care.redaction import needles_of_all, searched
 from memagent.memory.facade import Memory
 from memagent.service.banks import Banks

@@ -366,11 +366,7 @@ class AsyncAgent(AgentParts):
         with agent_span(self.design.name, capture=self.capture_content) as span:
             asked = as_question(question, k=k, as_of=as_of, recipe=recipe, min_trust=min_trust)
             if thread is not None:
-                from memagent.graphs.chat import memory_query
-                from memagent.memory.threads import thread_turns
-
-                turns = thread_turns(await self.bank.sync(), thread)
-                asked = asked.model_copy(update={"text": memory_query(asked.text, turns)})
+                asked = await _in_thread(self.bank, asked, thread)
             agent, asked = await _placed(self, asked)
             start = {"question": asked}
             state = await ANSWER.run(start, context=agent.context, tracing=self.tracing)
@@ -512,6 +508,15 @@ class AsyncAgent(AgentParts):
     async def search(self, text: str, **options: Unpack[SearchArguments]) -> SearchHits:
         """Return at most k hits for a text, best first, as `Memory.search` does."""
         return await self.memory.search(text, **options)
+
+
+async def _in_thread(bank: MemoryBank, asked: Question, thread: str) -> Question:
+    """Return the question with the words of the thread that it refers to."""
+    from memagent.graphs.chat import memory_query
+    from memagent.memory.threads import thread_turns
+
+    turns = thread_turns(await bank.sync(), thread)
+    return asked.model_copy(update={"text": memory_query(asked.text, turns)})
 
 
 async def _placed(agent: AsyncAgent, asked: Question) -> tuple[AsyncAgent, Question]:

@@ -63,8 +63,7 @@ _HOMES = {
     "core.errors": "ConfigError MemAgentError",
     "core.ops": "Add Delete Noop Update",
     "core.records": "Event Fact MemoryItem Scope Session TimeSpan Turn",
-    "core.reports": "IngestReport",
-    "core.snapshot": "MemorySnapshot",
+    "core.snapshot": "IngestReport MemorySnapshot",
     "designs.base": "MemoryDesign",
     "memory.bank": "MemoryBank",
 }

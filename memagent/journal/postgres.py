@@ -2,7 +2,7 @@
 
 Any number of processes write, so nothing about the end of a log is remembered.
 
-A transaction names its scopes (`schema`), takes one advisory lock a scope, always in
+A transaction names its scopes (`reader`), takes one advisory lock a scope, always in
 the same order, and only then reads their ends: one round trip. Whoever comes second
 waits for the first one's commit and is then decided against what it wrote. Locks are
 taken before anything is read, so a lock's holder never waits for another lock and

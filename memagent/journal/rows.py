@@ -9,7 +9,7 @@ different when read back (a number that is not finite), because a row that canno
 replayed would lock its owner out of the whole memory.
 
 The names and marks of the journal's schema stand here too: its revisions, its tables,
-its settings. The tables themselves are in `schema`.
+its settings. The tables themselves are in `reader`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ other connection commits, and looks a head up only when it has moved.
 acknowledged; threads share the journal, other processes read it.
 
 One process writes (`StoreLocked` for a second one) and in it one thread
-(`journal_writer`); any number read. Opening repairs whatever a crash left: SQLite drops
+(`JournalWriter`); any number read. Opening repairs whatever a crash left: SQLite drops
 the half-written group, an unfinished migration or erasure is done again. The surprise:
 opening the same path twice in one process is fine and shares the writer, while a child
 that is forked meanwhile can open no store.

@@ -2,7 +2,7 @@
 
 Finds any change to a row, a row taken out or put in, and a log cut short (the tip is
 kept apart). Someone who may rewrite the whole database can also recompute every hash;
-against that, `compare_tips` compares it with the ends noted elsewhere (`tips`).
+against that, `compare_tips` compares it with the ends noted elsewhere (`TipBook`).
 
 Searching the files of a store for bytes, from a process of its own.
 

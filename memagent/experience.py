@@ -103,9 +103,8 @@ async def start_trial(
     now = bank.now()
 
     def entry(state: BankState) -> TrialStarted:
-        known = state.trials
-        number = len(known)
-        while (trial_id := content_id("trl", task, str(number))) in known or (
+        number = len(state.trials)
+        while (trial_id := content_id("trl", task, str(number))) in state.trials or (
             trial_id in state.sessions
         ):
             number += 1
@@ -210,15 +209,12 @@ def raised(stats: ItemStats, name: str, by: float) -> ItemStats:
     return stats.model_copy(update={"counters": dict(sorted(counters.items()))})
 
 
-Counts = Iterable[tuple[str, str, float]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenLesson:
     """A lesson to be written: what the learner wants, and what it was made with."""
 
     ops: Sequence[MemoryOp] = ()
-    counts: Counts = ()
+    counts: Iterable[tuple[str, str, float]] = ()
     rejected: Sequence[Rejected] = ()
     response_ids: tuple[str, ...] = ()
 

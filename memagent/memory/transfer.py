@@ -189,7 +189,11 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
     seal = hashlib.sha256()
     for line in lines[:-1]:
         seal.update(line.encode() + b"\n")
-    if _seal(lines[-1]) != seal.hexdigest():
+    try:
+        footer = _object(path, len(lines), lines[-1])
+    except InputError:  # another line, as in a file cut short
+        footer = {}
+    if footer.get("sha256") != seal.hexdigest():
         raise SnapshotMismatch(
             f"{path}: the file was cut short or altered (its seal does not fit its content); "
             "nothing was imported"
@@ -266,15 +270,6 @@ def _shifted(name: str, distance: int) -> str:
     """Return `c7` or `c7.0` moved on; any other name stays."""
     match = _NAME.fullmatch(name)
     return name if match is None else f"c{int(match[1]) + distance}{match[2]}"
-
-
-def _seal(footer: str) -> object:
-    """Return the seal in a footer, or None for another line, as in a file cut short."""
-    try:
-        value = json.loads(footer)
-    except ValueError:
-        return None
-    return value.get("sha256") if isinstance(value, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from measured import report
 
 from memagent.core.answers import AsOf
 from memagent.core.records import Session, Turn
-from memagent.core.reports import SourceFilter
+from memagent.core.snapshot import SourceFilter
 from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory

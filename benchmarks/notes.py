@@ -15,7 +15,7 @@ from measured import report
 
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import SessionStored
-from memagent.journal.proof.tips import Seal, TipBook
+from memagent.journal.proof.audit import Seal, TipBook
 from memagent.journal.rows import Tip, scope_key
 from memagent.journal.sqlite import SqlJournal
 

@@ -36,7 +36,7 @@ from memagent.core.exchange import ModelRequest, ModelResponse, Role, Usage
 from memagent.core.records import Chunk, Session
 from memagent.embed.static import StaticEmbedder
 from memagent.memory.incoming import split_session
-from memagent.opening.parts import build_design
+from memagent.opening.open_store import build_design
 
 TOKENIZER: Final = "smollm2-135m-instruct"
 

@@ -21,8 +21,7 @@ from pydantic import Field, model_validator
 from memagent.core.answers import Answer, Question
 from memagent.core.exchange import Usage
 from memagent.core.records import Id, Moment, Record, Session, Text, Turn
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import MemorySnapshot
+from memagent.core.snapshot import IngestReport, MemorySnapshot
 
 
 class Probe(Record):

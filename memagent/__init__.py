@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from memagent.core.errors import ConfigError, MemAgentError
     from memagent.core.ops import Add, Delete, Noop, Update
     from memagent.core.records import Event, Fact, MemoryItem, Scope, Session, TimeSpan, Turn
-    from memagent.core.reports import IngestReport
-    from memagent.core.snapshot import MemorySnapshot
+    from memagent.core.snapshot import IngestReport, MemorySnapshot
     from memagent.designs.base import MemoryDesign
     from memagent.memory.bank import MemoryBank
 
@@ -64,8 +63,7 @@ _HOMES = {
     "core.errors": "ConfigError MemAgentError",
     "core.ops": "Add Delete Noop Update",
     "core.records": "Event Fact MemoryItem Scope Session TimeSpan Turn",
-    "core.reports": "IngestReport",
-    "core.snapshot": "MemorySnapshot",
+    "core.snapshot": "IngestReport MemorySnapshot",
     "designs.base": "MemoryDesign",
     "memory.bank": "MemoryBank",
 }

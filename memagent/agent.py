@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, wait
 from functools import cache
 from importlib import import_module
@@ -32,11 +32,10 @@ from memagent.config import AgentSettings
 from memagent.core.answers import Reply, ReplyDelta
 from memagent.core.errors import ConfigError
 from memagent.core.records import Session
-from memagent.core.reports import AgentStatus, IngestReport, OnError
-from memagent.core.snapshot import MemorySnapshot
+from memagent.core.snapshot import AgentStatus, IngestReport, MemorySnapshot, OnError
 from memagent.designs.base import MemoryDesign
 from memagent.memory.incoming import Said, When, as_session
-from memagent.opening.parts import build_model
+from memagent.opening.open_store import build_model
 from memagent.protocols import ChatModel, Embedder
 from memagent.sync.live_agent import (
     Background,
@@ -167,11 +166,11 @@ class Agent:
         """Yield the reply of `chat` as the model speaks; the last piece has the `Reply`."""
         remember = options.get("remember", True)
         inline: ChatOptions = {**options, "remember": remember and not background}
-        for delta in self._iterate(lambda agent: agent.stream_chat(message, **inline)):
+        agent, thread = self._opened.parts()
+        for delta in thread.iterate(agent.stream_chat(message, **inline)):
             reply = delta.reply
             if reply and not reply.approvals and remember and background:
-                state = self._opened.parts()[0].bank.state
-                self._remember_later(state.sessions[reply.session_id])
+                self._remember_later(agent.bank.state.sessions[reply.session_id])
             yield delta
 
     def flush(self, *, on_error: OnError = "raise") -> list[IngestReport]:
@@ -271,10 +270,6 @@ class Agent:
         """Start the coroutine that `make` gives for the asynchronous agent."""
         agent, thread = self._opened.parts()
         return thread.submit(make(agent))
-
-    def _iterate(self, make: Callable[[AsyncAgent], AsyncGenerator[T]]) -> Iterator[T]:
-        agent, thread = self._opened.parts()
-        return thread.iterate(make(agent))
 
     _run = run
 

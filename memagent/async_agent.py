@@ -26,14 +26,12 @@ from memagent.core.errors import ConfigError, InputError, check_keywords, check_
 from memagent.core.exchange import Message, ModelRequest, Role, Sampling
 from memagent.core.recipes import BALANCED, Recipe
 from memagent.core.records import Scope, Session, Trust
-from memagent.core.reports import AgentStatus, IngestReport, OnError
-from memagent.core.snapshot import Commit, MemorySnapshot
+from memagent.core.snapshot import AgentStatus, Commit, IngestReport, MemorySnapshot, OnError
 from memagent.core.trials import Trial
 from memagent.designs.base import MemoryDesign
 from memagent.memory.bank import MemoryBank, system_clock
 from memagent.memory.incoming import Said, When, as_question, as_session, split_session
-from memagent.opening.open_store import OpenStore
-from memagent.opening.parts import NoModel, build_design, build_model
+from memagent.opening.open_store import NoModel, OpenStore, build_design, build_model
 from memagent.protocols import ChatModel, Clock, Embedder
 from memagent.tracing import (
     Attributes,
@@ -162,11 +160,11 @@ def _opened(
         raise ConfigError("a `bank` has its own path, embedder and mode; give one or the other")
     elif user_id not in (_ANYBODY, bank.scope.user_id):
         raise ConfigError(f"the `bank` is that of {bank.scope.user_id!r}, not of {user_id!r}")
-    chosen: dict[str, Any] = {}
-    for name in ("sampling", "tracing", "capture_content", "recipe"):
-        given = options.get(name)
-        chosen[name] = getattr(defaults, name) if given is None else given
-    return chosen | {
+    names = ("sampling", "tracing", "capture_content", "recipe")
+    given = {name: options.get(name) for name in names if options.get(name) is not None}
+    return {
+        **{name: getattr(defaults, name) for name in names},
+        **given,
         "design": design,
         "model": chat or NoModel(),
         "bank": bank,

@@ -34,8 +34,11 @@ TESTS = {
         "unit/memory/test_trust_attacks.py",
     ),
     "memagent/journal/rows.py": ("stores/test_journal.py", "stores/test_journal_damage.py"),
-    "memagent/journal/proof/tips.py": ("stores/test_tip_book.py", "stores/test_tips.py"),
-    "memagent/journal/proof/audit.py": ("stores/test_tips.py", "stores/test_journal.py"),
+    "memagent/journal/proof/audit.py": (
+        "stores/test_tip_book.py",
+        "stores/test_tips.py",
+        "stores/test_journal.py",
+    ),
     "memagent/service/access.py": ("service/test_access_rules.py",),
 }
 """The tests that are to notice a change of a module."""

@@ -30,7 +30,7 @@ from memagent.core.errors import MemAgentError
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, Scope, Session, SourceRef, Turn
 from memagent.embed.static import HashEmbedder
-from memagent.journal.proof.tips import Seal
+from memagent.journal.proof.audit import Seal
 from memagent.journal.sqlite import SqlJournal
 from memagent.memory.bank import MemoryBank
 from memagent.memory.transfer import export_bank, import_bank

@@ -40,8 +40,7 @@ from memagent.build import Store, build_design, build_embedder
 from memagent.core.answers import Answer, Hit, Query, Question, Relevance
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, Record, Scope, Session, SourceRef, Text, content_id
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import MemorySnapshot
+from memagent.core.snapshot import IngestReport, MemorySnapshot
 from memagent.protocols import ChatModel, Embedder
 
 MAX_HITS = 1_000

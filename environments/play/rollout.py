@@ -20,8 +20,7 @@ from environments.records import Episode, Probe, ProbeAnswer, SessionTrace, Traj
 from memagent.core.answers import Answer, Question
 from memagent.core.errors import MemAgentError, ModelError, boundary
 from memagent.core.records import Session
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import MemorySnapshot
+from memagent.core.snapshot import IngestReport, MemorySnapshot
 
 DEFAULT_K = 30
 """Hits a probe asks for."""

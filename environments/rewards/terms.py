@@ -24,8 +24,7 @@ from environments.records import Episode, ProbeScore
 from environments.rewards.metrics import token_count
 from memagent.core.ops import ParseStatus
 from memagent.core.records import Session
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import MemorySnapshot
+from memagent.core.snapshot import IngestReport, MemorySnapshot
 
 Measure = Literal["f1", "f1_memory_r2", "exact", "bleu1"]
 """The measure of an answer against the gold answers."""

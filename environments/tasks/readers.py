@@ -17,8 +17,7 @@ from environments.worlds.readers.players import Note, Player, read_note
 from environments.worlds.truth import ProbeTruth, Truth
 from memagent.core.answers import Answer, Question, Verdict
 from memagent.core.records import Session
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import MemorySnapshot
+from memagent.core.snapshot import IngestReport, MemorySnapshot
 
 Guess = Callable[[ProbeTruth, Sequence[Note]], str]
 """From what a question wants and all notes kept, in order of telling, to an answer; empty

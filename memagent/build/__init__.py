@@ -6,8 +6,7 @@ many users; `Store.agent` builds an agent for one of them.
 
 from memagent.build.store import Store, open_agent, open_store
 from memagent.config import AgentSettings, SqliteSettings, load_settings
-from memagent.opening.open_store import default_path, is_server, open_postgres, open_sqlite
-from memagent.opening.parts import (
+from memagent.opening.open_store import (
     EMBEDDERS,
     NoModel,
     build_design,
@@ -15,7 +14,11 @@ from memagent.opening.parts import (
     build_index,
     build_model,
     build_reranker,
+    default_path,
     embedder_settings,
+    is_server,
+    open_postgres,
+    open_sqlite,
     prompt_set_digest,
 )
 

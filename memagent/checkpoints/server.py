@@ -26,8 +26,7 @@ from memagent.core.crash_points import reach
 from memagent.core.errors import MemAgentError
 from memagent.core.records import Scope
 from memagent.journal.backend import WHOLE_STORE, Backend
-from memagent.journal.postgres import lock_key
-from memagent.journal.postgres_engine import naming
+from memagent.journal.postgres import lock_key, naming
 from memagent.journal.rows import NAMED, SCHEMA_LOCK, scope_digest, scope_key
 
 _PIECE_BYTES: Final = 1 << 20

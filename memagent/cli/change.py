@@ -262,7 +262,7 @@ async def touched(
     ] = "list",
 ) -> None:
     """List what rests on one source, delete it, or set it back to before the source."""
-    from memagent.core.reports import SourceFilter
+    from memagent.core.snapshot import SourceFilter
     from memagent.memory.options import trusting
 
     levels = (trusting(memagent.Filter(), name).min_trust for name in trust or ())
@@ -358,7 +358,7 @@ def restore(
     force: Force = False,
 ) -> int:
     """Verify a backup and put it in the place of the store."""
-    from memagent.journal.proof.tips import Seal
+    from memagent.journal.proof.audit import Seal
     from memagent.journal.sqlite import restore_store, verify_store
 
     if not file.exists():

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from memagent.core.answers import Reply
     from memagent.core.exchange import Usage
     from memagent.core.records import Session
-    from memagent.core.reports import IngestReport
+    from memagent.core.snapshot import IngestReport
     from memagent.readers import Conversation
 
 OPS = ("ADD", "UPDATE", "DELETE", "NOOP")

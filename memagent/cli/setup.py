@@ -138,7 +138,7 @@ def _settings_text(settings: config.AgentSettings) -> str:
 
 def _place(store: config.StoreSettings) -> str:
     """Name the place of a store, without its password."""
-    from memagent.journal.postgres_engine import without_password
+    from memagent.journal.postgres import without_password
 
     if store.type == "postgres":
         return without_password(store.url)

@@ -28,7 +28,7 @@ from memagent.core.errors import ConfigError, InputError, MemoryNotFound, StoreE
 if TYPE_CHECKING:
     from memagent import build, config
     from memagent.experience import OutcomeArguments
-    from memagent.journal.proof.tips import Seal
+    from memagent.journal.proof.audit import Seal
     from memagent.memory import facade
     from memagent.memory.bank import MemoryBank
     from memagent.state.fold import BankState

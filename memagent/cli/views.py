@@ -34,8 +34,7 @@ from memagent.cli.stores import (
 if TYPE_CHECKING:
     from memagent.core.answers import Answer, Citation, Hit
     from memagent.core.records import ItemStats, MemoryItem, Session, SourceRef, TimeSpan, Turn
-    from memagent.core.reports import GraphStats
-    from memagent.core.snapshot import Commit, HistoryEntry, JournalRow, SnapshotDiff
+    from memagent.core.snapshot import Commit, GraphStats, HistoryEntry, JournalRow, SnapshotDiff
     from memagent.core.trials import Trial
     from memagent.experience import Learned
 
@@ -494,7 +493,7 @@ async def trials(
     limit: Annotated[int | None, Option(min=1, metavar="N", help="At most this many.")] = None,
 ) -> None:
     """List the trials of tasks, or show one with its steps and outcome."""
-    from memagent.memory.reporting import get_trial, newest_trials
+    from memagent.experience import get_trial, newest_trials
 
     async with reading_memory(options) as memory:
         if trial_id is None:

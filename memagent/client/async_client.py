@@ -42,15 +42,18 @@ from memagent.core.errors import (
 )
 from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import DEFAULT_THREAD, MemoryItem, Scope, Session, TimeSpan, Trust
-from memagent.core.reports import (
+from memagent.core.snapshot import (
+    Commit,
     ErasureReceipt,
     GraphStats,
+    HistoryEntry,
     IngestReport,
+    MemorySnapshot,
     Quarantined,
+    SnapshotDiff,
     SourceFilter,
     Touched,
 )
-from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.core.trials import Trial
 from memagent.experience import Learned, OutcomeArguments, Recall
 from memagent.memory.bank import system_clock

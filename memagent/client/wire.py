@@ -30,8 +30,7 @@ from memagent.core.records import (
     TimeSpan,
     Trust,
 )
-from memagent.core.reports import Quarantined, Touched
-from memagent.core.snapshot import Commit, HistoryEntry, JournalRow
+from memagent.core.snapshot import Commit, HistoryEntry, JournalRow, Quarantined, Touched
 from memagent.core.trials import Edit, Reward, Trial, TrialStep
 from memagent.experience import OutcomeArguments
 from memagent.memory.options import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS

@@ -33,11 +33,11 @@ from memagent.core.records import (
 )
 
 MAX_QUESTION_CHARS = 20_000
+"""Longest question, in characters."""
 MAX_RULED_CHARS = 2_000
 """Rules read so many characters of a question at most; search reads all of it."""
 MAX_ASKED_TIMES = 20
 """Most times that are read in a question."""
-"""Longest question, in characters."""
 
 
 class AsOf(Record):

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-    from memagent.core.reports import IngestReport
+    from memagent.core.snapshot import IngestReport
 
 
 class MemAgentError(Exception):

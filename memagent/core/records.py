@@ -30,9 +30,9 @@ import textwrap
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import (
     AfterValidator,
@@ -223,6 +223,10 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 def clean_text(text: str) -> str:
     """Replace lone surrogates and NUL, which UTF-8 stores cannot hold, by U+FFFD."""
     return text if text.isascii() and "\x00" not in text else _UNSTORABLE.sub("\ufffd", text)
+
+
+system_clock: Final = partial(datetime.now, UTC)
+"""Returns the present moment in UTC."""
 
 
 def as_utc(moment: datetime) -> datetime:

@@ -38,16 +38,16 @@ import hashlib
 import importlib
 import importlib.util
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
 from pydantic import JsonValue
 
-from memagent.core.errors import ConfigError, EmbeddingError, MissingExtra, ModelError
+from memagent.core.errors import ConfigError, EmbeddingError, MissingExtra, ModelError, boundary
 from memagent.embed.static import checked_rows, readable
 from memagent.llm.litellm_errors import (
     Dumps,
@@ -108,14 +108,19 @@ class LocalModel:
     def _make_id(self) -> str:
         raise NotImplementedError
 
-    @contextmanager
-    def _alone(self) -> Generator[None]:
-        with self._lock:
-            if self._threads is None:
-                yield
-            else:
-                with self._libraries.limit(limits=self._threads):
-                    yield
+    def _run(self, call: Callable[..., Any], batch: Sequence[Any], **options: object) -> Any:
+        """Return what the model gives for a batch, one call at a time. Raises what it raises."""
+        limits = (
+            nullcontext() if self._threads is None else self._libraries.limit(limits=self._threads)
+        )
+        with self._lock, limits:
+            return call(
+                batch,
+                batch_size=self._batch_size,
+                convert_to_numpy=True,
+                show_progress_bar=False,
+                **options,
+            )
 
     def _load(self, source: str | Path, device: str, revision: str | None) -> Any:
         try:
@@ -205,23 +210,13 @@ class SentenceTransformerEmbedder(LocalModel):
         return await asyncio.to_thread(self._encode, [readable(text) for text in texts])
 
     def _encode(self, texts: list[str]) -> Matrix:
-        with self._alone():
-            try:
-                answer = self._model.encode(
-                    texts,
-                    batch_size=self._batch_size,
-                    convert_to_numpy=True,
-                    normalize_embeddings=True,
-                    show_progress_bar=False,
-                )
-            except Exception as exc:
-                out_of_memory = (
-                    isinstance(exc, MemoryError) or type(exc).__name__ == "OutOfMemoryError"
-                )
-                raise EmbeddingError(
-                    f"embedder {self.id} failed: {type(exc).__name__}: {exc}",
-                    retryable=out_of_memory,
-                ) from exc
+        try:
+            answer = self._run(self._model.encode, texts, normalize_embeddings=True)
+        except Exception as exc:
+            out_of_memory = isinstance(exc, MemoryError) or type(exc).__name__ == "OutOfMemoryError"
+            raise EmbeddingError(
+                f"embedder {self.id} failed: {type(exc).__name__}: {exc}", retryable=out_of_memory
+            ) from exc
         return checked_rows(answer, texts=len(texts), dim=self.dim, embedder_id=self.id)
 
 
@@ -314,17 +309,8 @@ class CrossEncoderReranker(LocalModel):
         return await asyncio.to_thread(self._predict, pairs)
 
     def _predict(self, pairs: list[tuple[str, str]]) -> list[float]:
-        with self._alone():
-            try:
-                answer = self._model.predict(
-                    pairs,
-                    batch_size=self._batch_size,
-                    activation_fn=_identity,
-                    convert_to_numpy=True,
-                    show_progress_bar=False,
-                )
-            except Exception as exc:
-                raise ModelError(f"reranker {self.id} failed: {type(exc).__name__}: {exc}") from exc
+        with boundary(ModelError, f"reranker {self.id}"):
+            answer = self._run(self._model.predict, pairs, activation_fn=_identity)
         scores = np.asarray(answer, dtype=np.float64).reshape(-1)
         if len(scores) != len(pairs) or not np.isfinite(scores).all():
             raise ModelError(
@@ -400,8 +386,12 @@ class LiteLLMEmbedder:
         sent = [readable(text[:MAX_CHARS]) for text in texts]
         sent = [text if any(map(str.isprintable, text.strip())) else _BLANK for text in sent]
         rows: list[list[float]] = []
-        for start in range(0, len(sent), _BATCH):
-            rows += await self._rows(sent[start : start + _BATCH])
+        try:
+            for start in range(0, len(sent), _BATCH):
+                # retried as the calls of a chat model are
+                rows += await self._retries.call(self._ask, sent[start : start + _BATCH])
+        except ModelError as exc:
+            raise EmbeddingError(str(exc), retryable=exc.retryable) from exc
         widths = {len(row) for row in rows}
         if self._dim is None and len(widths) == 1:
             self._dim = widths.pop()
@@ -415,13 +405,6 @@ class LiteLLMEmbedder:
         if not np.isfinite(matrix).all() or not (lengths > 0).all():
             raise EmbeddingError(f"{self._model} answered with a vector that has no direction")
         return matrix / lengths
-
-    async def _rows(self, texts: list[str]) -> list[list[float]]:
-        """Return one vector for each text, retried as the calls of a chat model are."""
-        try:
-            return await self._retries.call(self._ask, texts)
-        except ModelError as exc:
-            raise EmbeddingError(str(exc), retryable=exc.retryable) from exc
 
     async def _ask(self, texts: list[str]) -> list[list[float]]:
         await knock(self._model, self._api_base)

@@ -170,6 +170,7 @@ class CachedEmbedder:
         self, inner: Embedder, *, shared: EmbeddingCache | None = None, capacity: int = 20_000
     ) -> None:
         self._inner = inner
+        self.id = inner.id
         self._shared = shared
         self._capacity = capacity
         self._recent: OrderedDict[str, Vector] = OrderedDict()
@@ -179,11 +180,6 @@ class CachedEmbedder:
             if (other := getattr(inner, "queries", None))
             else None
         )
-
-    @property
-    def id(self) -> str:
-        """The inner embedder's id."""
-        return self._inner.id
 
     @property
     def dim(self) -> int:
@@ -209,7 +205,13 @@ class CachedEmbedder:
             matrix = checked_rows(answer, texts=len(missing), dim=self.dim, embedder_id=self.id)
             fresh = dict(zip(missing, (row.copy() for row in matrix), strict=True))
             self._remember(fresh)
-            self._store(fresh)
+            try:
+                if self._shared is not None:
+                    self._shared.put_many(self.id, fresh)
+            except StoreError as exc:
+                _log.warning(
+                    "embedding cache not writable, %d vectors not kept: %s", len(fresh), exc
+                )
             if len(missing) == len(digests):
                 return matrix
             rows |= fresh
@@ -225,9 +227,9 @@ class CachedEmbedder:
                 if row is not None:
                     self._recent.move_to_end(digest)
                     rows[digest] = row
-        unknown = list(dict.fromkeys(digest for digest in digests if digest not in rows))
-        if self._shared is None or not unknown:
+        if self._shared is None or len(rows) == len(set(digests)):
             return rows
+        unknown = list(dict.fromkeys(digest for digest in digests if digest not in rows))
         try:
             answer = self._shared.get_many(self.id, unknown)
         except StoreError as exc:
@@ -248,14 +250,6 @@ class CachedEmbedder:
             stored[digest] = vector
         self._remember(stored)
         return rows | stored
-
-    def _store(self, rows: Mapping[str, Vector]) -> None:
-        if self._shared is None:
-            return
-        try:
-            self._shared.put_many(self.id, rows)
-        except StoreError as exc:
-            _log.warning("embedding cache not writable, %d vectors not kept: %s", len(rows), exc)
 
     def _remember(self, rows: Mapping[str, Vector]) -> None:
         with self._lock:
@@ -431,24 +425,18 @@ class StaticEmbedder:
         """Embed without an event loop."""
         sums: Matrix = np.zeros((len(texts), self.dim), dtype=np.float32)
         keys = [readable(text[:MAX_CHARS]) for text in texts]
-        table = self._table
+        table, unknown_length = self._table, np.float32(self._table.unknown_length)
         for position, text in enumerate(keys):
-            rows = self._read(text, sums[position])
+            rows: list[int] = []
+            for word in table.tokeniser.words(text):
+                known = table.tokeniser.pieces(word)
+                rows.extend(known)
+                if not known:
+                    sums[position] += hashed_direction(word, self.dim) * unknown_length
             for start in range(0, len(rows), _GATHER_PIECES):
                 picked = np.asarray(rows[start : start + _GATHER_PIECES])
                 sums[position] += table.scales[picked] @ table.vectors[picked].astype(np.float32)
         return unit_rows(sums, fallback_keys=keys)
-
-    def _read(self, text: str, unknown_sum: np.typing.NDArray[np.float32]) -> list[int]:
-        """Return rows of the known pieces; add unknown words to `unknown_sum` (D,)."""
-        pieces, length = self._table.tokeniser.pieces, np.float32(self._table.unknown_length)
-        rows: list[int] = []
-        for word in self._table.tokeniser.words(text):
-            if known := pieces(word):
-                rows.extend(known)
-            else:
-                unknown_sum += hashed_direction(word, self.dim) * length
-        return rows
 
 
 _HASHING_WORD = re.compile(r"\w+")

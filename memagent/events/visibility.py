@@ -39,7 +39,7 @@ import numpy as np
 
 from memagent.core.answers import Filter
 from memagent.core.records import Event, MemoryItem, NodeKind, Relation
-from memagent.core.reports import GraphStats
+from memagent.core.snapshot import GraphStats
 from memagent.events.merge import in_order, is_open_event, open_events
 from memagent.protocols import Matrix, Vector
 from memagent.state.adjacency import HUB, GraphState, Path, event_as_item

@@ -14,8 +14,8 @@ from memagent.core.errors import ModelError, boundary
 from memagent.core.exchange import Message, Usage
 from memagent.designs.base import ToolsWanted
 from memagent.graphs.state import AnswerState, Flow, NodeRuntime, Step
-from memagent.memory.citing import CEILING, cite as checked_citations
 from memagent.memory.judging.certainty import read_search
+from memagent.memory.judging.evidence import CEILING, cite as checked_citations
 from memagent.tracing import operation_span, records_content, search_figures
 
 

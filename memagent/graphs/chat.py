@@ -47,7 +47,7 @@ from memagent.designs.parts.rules.answerer import NO_MODEL_ABSTAINED_NOTE, NO_MO
 from memagent.graphs.approval import held_calls, lowest_shown, tainted
 from memagent.graphs.state import AgentContext, ChatState, Flow, NodeRuntime, Step
 from memagent.llm.wrappers import stream_of
-from memagent.memory.citing import cite
+from memagent.memory.judging.evidence import cite
 from memagent.memory.question import QuestionKind, content_terms, read_question
 from memagent.memory.threads import (
     Spoken,

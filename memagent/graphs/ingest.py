@@ -22,8 +22,7 @@ from memagent.core.exchange import FinishReason, ModelResponse, Usage
 from memagent.core.long_work import LARGE, LARGE_CHARS, aside
 from memagent.core.ops import OpBatch
 from memagent.core.records import Chunk, MemoryItem, Session, SourceRef
-from memagent.core.reports import ChunkReport, IngestReport
-from memagent.core.snapshot import Commit
+from memagent.core.snapshot import ChunkReport, Commit, IngestReport
 from memagent.designs.base import BY_RULES, Proposal
 from memagent.designs.parts.retrieval import linked_hits, relate as relate_facts
 from memagent.graphs.state import AgentContext, Flow, IngestState, NodeRuntime, Step

@@ -43,8 +43,7 @@ from memagent.core.exchange import (
 )
 from memagent.core.ops import MemoryOp, OpBatch
 from memagent.core.records import Chunk, Fact, Session
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import Commit, GraphDelta
+from memagent.core.snapshot import Commit, GraphDelta, IngestReport
 from memagent.designs.base import MemoryDesign, Proposal, Related, SlotContext
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel, Clock

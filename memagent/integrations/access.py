@@ -64,8 +64,15 @@ from memagent.core.records import (
     clean_text,
     content_id,
 )
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import AppliedOp, Commit, Entry, GraphDelta, HistoryEntry, ItemChange
+from memagent.core.snapshot import (
+    AppliedOp,
+    Commit,
+    Entry,
+    GraphDelta,
+    HistoryEntry,
+    IngestReport,
+    ItemChange,
+)
 from memagent.designs.base import MemoryDesign, fence, quoted
 from memagent.memory.bank import MemoryBank
 from memagent.memory.incoming import TRUST_OF_ROLE, as_question, as_session

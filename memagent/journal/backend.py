@@ -27,7 +27,7 @@ from functools import cached_property, partial
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from memagent.core.errors import InputError, StoreCorrupt, StoreError
-from memagent.journal.proof.tips import Noted, Seal, TipBook, ends_of
+from memagent.journal.proof.audit import Noted, Seal, TipBook
 from memagent.journal.rows import ERASED, NAMELESS, REDACTED, ReadConnection, ScopeKey, Tip
 
 SCRUB_KEY: Final = "scrub"
@@ -123,14 +123,14 @@ class Statements:
     """
 
     def __init__(self, mark: str, *, arrays: bool = False) -> None:
-        self._mark, self._arrays = mark, arrays
+        self._mark, self.arrays = mark, arrays
         self.tip = self._text("SELECT id, head, chain, recorded_us FROM scopes WHERE digest = ?")
         self.head = self._text("SELECT head FROM scopes WHERE digest = ?")
         self.new_scope = self._text(
             "INSERT INTO scopes (digest, user_id, agent_id, run_id, head, chain, recorded_us) "
             "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"
         )
-        # Rows of `journal`; as with the next three and `move_head`, for `Backend.write_rows`.
+        # For many rows at once, as are the next three and `move_head`.
         self.header = self._rows("journal")
         self.payload = self._rows("payloads")
         self.new_response = self._rows("idempotency")
@@ -171,7 +171,7 @@ class Statements:
     def _rows(self, table: str) -> str:
         columns = COLUMNS[table]
         into = f"INSERT INTO {table} ({', '.join(columns)})"
-        if self._arrays:
+        if self.arrays:
             return f"{into} SELECT * FROM {self._unnested(columns)}"
         return f"{into} VALUES ({', '.join([self._mark] * len(columns))})"
 
@@ -325,12 +325,6 @@ class Backend(ABC):
     def begin_about(self, seen: Sequence[str]) -> str:
         """Make the statement that begins a short transaction about scopes with these digests."""
 
-    @abstractmethod
-    def write_rows(
-        self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
-    ) -> int:
-        """Run a statement of `sql` for many rows; how many rows it changed."""
-
     def last_erasure(self, cursor: DriverCursor) -> str:  # noqa: ARG002  # for others to use
         """Return the mark of the last erasure; "" where other processes cannot erase.
 
@@ -363,7 +357,8 @@ class Backend(ABC):
 
     def ends(self, connection: DriverConnection) -> list[Noted]:
         """Return where all logs end now."""
-        return ends_of(connection)
+        ends = connection.execute("SELECT digest, head, chain FROM scopes WHERE head > 0")
+        return [Noted(digest, head, bytes(chain)) for digest, head, chain in ends.fetchall()]
 
     def opened(self, connection: DriverConnection) -> None:
         """Open the file of the ends; begin it with those of now where there is none.

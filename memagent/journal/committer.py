@@ -123,7 +123,12 @@ class Transaction:
 
         A refusal is a `VersionConflict` or an `IdempotencyKeyUsed`.
         """
-        tip = self._tip(request.scope)
+        tip = self.tips.get(request.scope) or self._known.get(request.scope)
+        if tip is None:
+            digest = scope_digest(request.scope)
+            row = self._cursor.execute(self._sql.tip, (digest,)).fetchone()
+            # scope id 0 when the scope has no row yet
+            tip = Tip(*row) if row else Tip(0, 0, first_chain(digest), 0)
         if tip.head != request.expect:
             return conflict(request.scope, expected=request.expect, actual=tip.head)
         if request.response is not None:
@@ -135,7 +140,7 @@ class Transaction:
             (scope_id,) = self._cursor.execute(self._sql.new_scope, row).fetchone()
             tip = tip._replace(scope_id=scope_id)
         first_seq = tip.head + 1
-        last_erasure = self._erase(request, tip)
+        last_erasure = self._erase(request, tip) if request.erases else 0
         self._written.setdefault(request.scope, tip.head)
         recorded: list[int] = []
         for seq, entry in enumerate(request.entries, first_seq):
@@ -159,15 +164,6 @@ class Transaction:
             )
         return Appended(first_seq, tuple(recorded))
 
-    def _tip(self, scope: ScopeKey) -> Tip:
-        """Return the scope's end; scope id 0 when the scope has no row yet."""
-        tip = self.tips.get(scope) or self._known.get(scope)
-        if tip is None:
-            digest = scope_digest(scope)
-            row = self._cursor.execute(self._sql.tip, (digest,)).fetchone()
-            tip = Tip(*row) if row else Tip(0, 0, first_chain(digest), 0)
-        return tip
-
     def _response_of(self, scope_id: int, key: str) -> StoredResponse | None:
         staged = self._responses.get((scope_id, key))
         if staged is not None:
@@ -180,8 +176,6 @@ class Transaction:
 
         Returns that entry's sequence, 0 when there is none.
         """
-        if not request.erases:
-            return 0
         numbered = enumerate(request.entries, tip.head + 1)
         last = max([seq for seq, entry in numbered if entry.kind == ERASED], default=0)
         self.flush()
@@ -207,29 +201,30 @@ class Transaction:
         if not self._headers:
             return
         sql = self._sql
-        self._run(sql.header, self._headers)
+        self.write_rows(sql.header, self._headers)
         crash_points.reach("headers.written")
-        self._run(sql.payload, self._payloads)
+        self.write_rows(sql.payload, self._payloads)
         crash_points.reach("payloads.written")
         moves: list[tuple[Any, ...]] = []
         for scope, before in self._written.items():
             tip, names = self.tips[scope], nameless(scope) if scope in self._emptied else scope
             moves.append((*names, tip.head, tip.chain, tip.recorded_us, tip.scope_id, before))
-        if self._run(sql.move_head, moves) != len(moves):
+        if self.write_rows(sql.move_head, moves) != len(moves):
             raise StaleTips
-        if self._responses:
-            self._run(
-                sql.new_response,
-                [
-                    (scope_id, key, response.body_digest, response.response_json, created_us)
-                    for (scope_id, key), (response, created_us) in self._responses.items()
-                ],
-            )
+        kept = [
+            (scope_id, key, response.body_digest, response.response_json, created_us)
+            for (scope_id, key), (response, created_us) in self._responses.items()
+        ]
+        self.write_rows(sql.new_response, kept)
         crash_points.reach("heads.written")
         self._headers, self._payloads, self._responses, self._written = [], [], {}, {}
 
-    def _run(self, statement: str, rows: list[tuple[Any, ...]]) -> int:
-        return self._backend.write_rows(self._cursor, statement, rows)
+    def write_rows(self, statement: str, rows: list[tuple[Any, ...]]) -> int:
+        """Run a statement of the backend's `sql` for many rows; return how many it changed."""
+        if rows and self._sql.arrays:
+            columns = [list(column) for column in zip(*rows, strict=True)]
+            return self._cursor.execute(statement, columns).rowcount
+        return self._cursor.executemany(statement, rows).rowcount if rows else 0
 
 
 Outcome: TypeAlias = Appended | StoreError | InputError
@@ -388,7 +383,7 @@ class Committer:
     # -- one transaction ---------------------------------------------------------------
 
     def _transact(self, requests: list[AppendRequest]) -> list[Outcome]:
-        vectors = self._pending.waiting()
+        vectors = self._pending.waiting() if self._pending else {}
         backend, connection = self._backend, self.connected()
         cursor = connection.cursor()
         try:
@@ -397,17 +392,16 @@ class Committer:
             transaction = Transaction(cursor, backend, known)
             outcomes: list[Outcome] = [transaction.outcome_of(request) for request in requests]
             transaction.flush()
-            before = self._erasure
             if vectors and not transaction.erased:
-                self._erasure = backend.last_erasure(cursor)
-            # A vector made before an erasure, by whatever process, may be of an erased text.
-            if vectors and not transaction.erased and self._erasure == before:
-                rows = [
-                    (*key, len(blob) // 4, blob, vector_crc(*key, blob))
-                    for key, blob in sorted(vectors.items())
-                ]
-                backend.write_rows(cursor, backend.sql.vector, rows)
-                crash_points.reach("cache.written")
+                before, self._erasure = self._erasure, backend.last_erasure(cursor)
+                # A vector made before an erasure, by whatever process, may be of an erased text.
+                if self._erasure == before:
+                    rows = [
+                        (*key, len(blob) // 4, blob, vector_crc(*key, blob))
+                        for key, blob in sorted(vectors.items())
+                    ]
+                    transaction.write_rows(backend.sql.vector, rows)
+                    crash_points.reach("cache.written")
             crash_points.reach("commit.before")
             self._finish(cursor, transaction)
         except BaseException:
@@ -420,11 +414,12 @@ class Committer:
             raise
         finally:
             cursor.close()
-            self._pending.drop(vectors)  # written, or given up: they are only a cache
+            if vectors:  # written, or given up: they are only a cache
+                self._pending.drop(vectors)
         crash_points.reach("commit.after")
         self._note(transaction)
-        self._written_bytes += _COMMIT_BYTES + sum(request.size_bytes for request in requests)
-        self._written_bytes += sum(map(len, vectors.values()))
+        sizes = (*(request.size_bytes for request in requests), *map(len, vectors.values()))
+        self._written_bytes += _COMMIT_BYTES + sum(sizes)
         return outcomes
 
     def _note(self, transaction: Transaction) -> None:

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Final
 
 from memagent.core.long_work import let_go
-from memagent.core.records import Scope
+from memagent.core.records import Scope, system_clock
 from memagent.core.snapshot import Entry, Erased, JournalRow, Redacted
 from memagent.journal.rows import (
     IdempotencyKeyUsed,
@@ -23,7 +23,6 @@ from memagent.journal.rows import (
     conflict,
     dates_of,
     scope_key,
-    system_clock,
 )
 from memagent.protocols import Clock
 

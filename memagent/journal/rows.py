@@ -9,7 +9,7 @@ different when read back (a number that is not finite), because a row that canno
 replayed would lock its owner out of the whole memory.
 
 The names and marks of the journal's schema stand here too: its revisions, its tables,
-its settings. The tables themselves are in `schema`.
+its settings. The tables themselves are in `reader`.
 """
 
 from __future__ import annotations
@@ -111,14 +111,9 @@ class IdempotencyKeyUsed(StoreError):
         self.response = response
 
 
-def system_clock() -> datetime:
-    """Return the present moment in UTC."""
-    return datetime.now(UTC)
-
-
 def to_microseconds(moment: datetime) -> int:
     """Convert a moment to microseconds since 1970 in UTC; exact."""
-    return (as_utc(moment) - _EPOCH) // _MICROSECOND
+    return ((moment if moment.tzinfo is not None else as_utc(moment)) - _EPOCH) // _MICROSECOND
 
 
 def from_microseconds(microseconds: int) -> datetime:

@@ -10,7 +10,7 @@ other connection commits, and looks a head up only when it has moved.
 acknowledged; threads share the journal, other processes read it.
 
 One process writes (`StoreLocked` for a second one) and in it one thread
-(`journal_writer`); any number read. Opening repairs whatever a crash left: SQLite drops
+(`JournalWriter`); any number read. Opening repairs whatever a crash left: SQLite drops
 the half-written group, an unfinished migration or erasure is done again. The surprise:
 opening the same path twice in one process is fine and shares the writer, while a child
 that is forked meanwhile can open no store.
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memagent.core.errors import ConfigError, InputError, StoreError
-from memagent.core.records import Record, Text
+from memagent.core.records import Record, Text, system_clock
 from memagent.journal import sqlite_engine
 from memagent.journal.backend import (
     SELECT_CHAIN,
@@ -46,9 +46,15 @@ from memagent.journal.backend import (
     corrupt,
 )
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.proof.audit import compare_noted, count_in_files, files_of
-from memagent.journal.proof.tips import NO_SEAL, Seal, TipBook, ends_of
-from memagent.journal.rows import ScopeKey, Tip, scope_digest, system_clock
+from memagent.journal.proof.audit import (
+    NO_SEAL,
+    Seal,
+    TipBook,
+    compare_noted,
+    count_in_files,
+    files_of,
+)
+from memagent.journal.rows import ScopeKey, Tip, scope_digest
 from memagent.journal.sqlite_engine import (
     FileLock,
     ReadPool,
@@ -160,12 +166,6 @@ class SqliteBackend(Backend):
     def begin_about(self, seen: Sequence[str]) -> str:  # noqa: ARG002  # interface
         """Begin plainly: statements name the scope, and nothing else keeps scopes apart."""
         return "BEGIN"
-
-    def write_rows(
-        self, cursor: DriverCursor, statement: str, rows: Sequence[tuple[Any, ...]]
-    ) -> int:
-        """Run one `executemany`."""
-        return cursor.executemany(statement, rows).rowcount
 
     def in_transaction(self, connection: Any) -> bool:
         """Tell whether the connection is in one."""
@@ -397,7 +397,8 @@ def _copy(source: Path, target: Path) -> None:
 
 def _note(path: Path, seal: Seal) -> int:
     """Note the ends of all logs of a store; return how many."""
+    backend = SqliteBackend(path, seal=seal)
     with closing(connect_for_reading(path)) as connection:
-        ends = ends_of(connection)
-    SqliteBackend(path, seal=seal).book.rewrite(ends)
+        ends = backend.ends(connection)
+    backend.book.rewrite(ends)
     return len(ends)

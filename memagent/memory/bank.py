@@ -3,6 +3,10 @@
 The log writes through a journal, and the view follows before the next search. A fork
 shares everything and writes to a log of its own, so a thousand rollouts may start from
 one bank.
+
+`text_vectors` keeps vectors of event texts in the arena that a bank shares with its forks.
+A text is embedded once. When the embedder fails nothing is made up: texts that were
+never embedded are left out.
 """
 
 from __future__ import annotations
@@ -12,13 +16,22 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar, cast
 
+import numpy as np
 from rpds import HashTrieSet
 
 from memagent.core.answers import Hit, Query
-from memagent.core.errors import MemoryNotFound
+from memagent.core.errors import EmbeddingError, MemoryNotFound, boundary
 from memagent.core.long_work import LARGE
 from memagent.core.ops import OpBatch
-from memagent.core.records import ItemStats, MemoryItem, Scope, Session, SourceRef, Turn
+from memagent.core.records import (
+    ItemStats,
+    MemoryItem,
+    Scope,
+    Session,
+    SourceRef,
+    Turn,
+    system_clock,
+)
 from memagent.core.snapshot import (
     Commit,
     Entry,
@@ -28,12 +41,12 @@ from memagent.core.snapshot import (
     StatsDelta,
 )
 from memagent.memory.incoming import session_entry
-from memagent.memory.log import Log, system_clock
-from memagent.memory.view import SavedProjections, Sources, View, ViewContent
-from memagent.protocols import Clock, Embedder, Journal, Reranker
+from memagent.memory.log import Log, SavedProjections, Sources, View, ViewContent
+from memagent.protocols import Clock, Embedder, Journal, Matrix, Reranker, Vector
 from memagent.search.fusion import Candidate, hits_of
 from memagent.search.index import IndexView
 from memagent.search.pipeline import NetworkedIndex, Projection, Projector
+from memagent.search.segments import NO_ROW
 from memagent.state.effects import plan_commit
 from memagent.state.fold import BankState, rebuilt, snapshot_of
 from memagent.state.versions import ExpiredIds
@@ -298,3 +311,43 @@ def _checked(delta: GraphDelta, state: BankState) -> GraphDelta | None:
 
     checked = checked_delta(state.graph, delta)
     return None if checked.empty and not checked.rejected else checked
+
+
+async def text_vectors(bank: MemoryBank, texts: Iterable[str]) -> dict[str, Vector]:
+    """Return unit vectors (D,) by text, without blank texts.
+
+    New texts are missing too while the embedder fails.
+    """
+    texts, arena = _distinct(texts), bank.view.index.arena
+    missing = [text for text in texts if arena.row(text) == NO_ROW]
+    vectors = await _embedded(bank, missing) if missing else None
+    if (
+        vectors is not None
+        and vectors.shape == (len(missing), arena.dim)
+        and np.isfinite(vectors).all()
+    ):
+        arena.put(missing, vectors)
+    rows = ((text, arena.row(text)) for text in texts)
+    return {text: arena.matrix[row] for text, row in rows if row != NO_ROW}
+
+
+async def query_vectors(bank: MemoryBank, texts: Iterable[str]) -> dict[str, Vector]:
+    """Return unit vectors (D,) of texts that the arena does not keep.
+
+    {} while the embedder fails.
+    """
+    texts = _distinct(texts)
+    vectors = await _embedded(bank, texts) if texts else None
+    return {} if vectors is None else dict(zip(texts, vectors, strict=True))
+
+
+def _distinct(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(text for text in texts if text.strip()))
+
+
+async def _embedded(bank: MemoryBank, texts: Sequence[str]) -> Matrix | None:
+    try:
+        with boundary(EmbeddingError, f"embedder {bank.embedder.id!r}"):
+            return await bank.embedder.embed(texts)
+    except EmbeddingError:
+        return None

@@ -2,15 +2,20 @@
 
 Every write is a commit like the agent's own: journalled, with provenance, undoable.
 `delete` leaves a restorable tombstone; `reset` erases.
+
+A `Listing` is read from any place on. Its orders are the state's own, so a page costs its
+own length (and the items that its filter skips), whatever the size of the memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 from memagent.core import Later
 from memagent.core.answers import AsOf, Filter, GraphFormat, Hit, Query, SearchEvidence
@@ -27,8 +32,18 @@ from memagent.core.long_work import aside
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
 from memagent.core.recipes import BALANCED, Recipe, recipe_of
 from memagent.core.records import Fact, MemoryItem, Session, SourceRef, TimeSpan
-from memagent.core.reports import ErasureReceipt, GraphStats, Quarantined, SourceFilter, Touched
-from memagent.core.snapshot import Commit, Erased, HistoryEntry, MemorySnapshot, SnapshotDiff
+from memagent.core.snapshot import (
+    Commit,
+    Erased,
+    ErasureReceipt,
+    GraphStats,
+    HistoryEntry,
+    MemorySnapshot,
+    Quarantined,
+    SnapshotDiff,
+    SourceFilter,
+    Touched,
+)
 from memagent.memory.bank import MemoryBank
 from memagent.memory.incoming import When, as_point
 from memagent.memory.options import (
@@ -40,7 +55,51 @@ from memagent.memory.options import (
     input_errors,
     new_item,
 )
+from memagent.state.fold import BankState, age_key, change_key
+from memagent.state.orders import SortedSet
+from memagent.state.validation import matches
 from memagent.tracing import operation_span, put_search, verb
+
+Order = Literal["old", "new", "changed"]
+"""Oldest said first, latest said first, or last changed first; ties by turn, then id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The items of a list and their order."""
+
+    where: Filter | None = None
+    include_deleted: bool = False
+    """Whether deleted and expired items are in it."""
+    order: Order = "old"
+    after: str | None = None
+    """Id of an item, in the list or not, behind which it begins."""
+
+    def of(self, state: BankState, now: datetime) -> Iterator[MemoryItem]:
+        """Return the items of a state one by one. Raises `MemoryNotFound` for `after`."""
+        last = None if self.after is None else state.items.get(self.after)
+        if self.after is not None and last is None:
+            raise MemoryNotFound(f"there is no memory {self.after!r} to list on from")
+        changed, backwards = self.order == "changed", self.order == "new"
+        key_of: Callable[[BankState, MemoryItem], Any] = change_key if changed else age_key
+        keys = state.orders.by("change" if changed else "age", state)
+        if self.where is not None and self.where.ids:
+            chosen = filter(None, map(state.items.get, self.where.ids))
+            keys = SortedSet(key_of(state, item) for item in chosen)
+        if last is None:
+            rest = reversed(keys) if backwards else iter(keys)
+        else:
+            place = key_of(state, last)
+            rest = keys.before(place) if backwards else keys.after(place)
+        where = None if self.where is None or self.where.empty else self.where
+        items = (state.items[key[-1]] for key in rest)
+        return (
+            item
+            for item in items
+            if (self.include_deleted or (item.active and not item.expired(now)))
+            and (where is None or matches(item, where))
+        )
+
 
 if TYPE_CHECKING:
     from memagent.memory import timetravel
@@ -52,7 +111,6 @@ else:
     care = Later("memagent.memory.care.undo")
     redaction = Later("memagent.memory.care.redaction")
 
-_NO_FILTER = Filter()
 # Items from which on a list is made in a thread, unless it is a page of an order that is known.
 _LARGE: Final = 256
 
@@ -194,13 +252,11 @@ class Memory(CareVerbs):
         of the last item of the page before: a page takes the time of its own length.
         Raises `MemoryNotFound` when the journal never held `after`.
         """
-        from memagent.state import listing
-
         check_type("limit", limit, int | None, "a whole number")
         check_type("where", where, Filter | None, "a Filter")
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
-        pages = listing.Listing(where=where, include_deleted=include_deleted, after=after)
+        pages = Listing(where=where, include_deleted=include_deleted, after=after)
         state, now = await self.bank.sync(), self.bank.now()
         page = limit is not None and state.orders.derived and (where is None or where.empty)
         if page or len(state.items) < _LARGE:

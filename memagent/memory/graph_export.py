@@ -36,8 +36,7 @@ from memagent.events.graph_files import graph_to_graphml, graph_to_json
 from memagent.events.merge import in_order, story_key
 from memagent.events.visibility import OutOfSight, events_in_sight, outdated, topics_of
 from memagent.memory import timetravel
-from memagent.memory.bank import MemoryBank
-from memagent.memory.event_vectors import text_vectors
+from memagent.memory.bank import MemoryBank, text_vectors
 from memagent.pages.graph_page import graph_page
 from memagent.protocols import Vector
 from memagent.state.adjacency import version_node_id

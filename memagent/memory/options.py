@@ -167,7 +167,7 @@ def new_item(text: str, options: AddArguments, *, now: datetime) -> Add:
         source_turn_ids=tuple(options.get("source_turn_ids", ())),
         expires_at=_checked_expiry(options.get("ttl"), options.get("expires_at"), now=now),
     )
-    item_id, tags = options.get("id"), options.get("tags", ())
+    item_id, tags, metadata = options.get("id"), options.get("tags", ()), options.get("metadata")
     if item_id is not None and not 0 < len(item_id) <= MAX_ITEM_ID_CHARS:
         raise InputError(f"the id has {len(item_id):,} characters; give 1 to {MAX_ITEM_ID_CHARS}")
     if isinstance(tags, str):
@@ -176,7 +176,7 @@ def new_item(text: str, options: AddArguments, *, now: datetime) -> Add:
         fact=fact,
         id=item_id,
         tags=tuple(tags),
-        metadata=_checked_metadata(options.get("metadata")),
+        metadata={} if metadata is None else _checked_metadata(metadata),
     )
 
 
@@ -218,8 +218,6 @@ def _checked_expiry(
 
 
 def _checked_metadata(metadata: object) -> dict[str, Any]:
-    if metadata is None:
-        return {}
     if not isinstance(metadata, Mapping):
         raise InputError(f"the metadata is a {type(metadata).__name__}; give a dict")
     checked: dict[str, Any] = {}

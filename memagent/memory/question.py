@@ -84,10 +84,7 @@ def read_question(
     left = text
     for mention in reversed(times):
         left = f"{left[: mention.start]} {left[mention.end :]}"
-    own: set[str] = set()
-    for name in people:
-        if name in known:
-            own.update(tokenize(name, keep_stop_words=True))
+    own = _stems(" ".join(name for name in people if name in known))
     period, ahead = Period.ANY, bool(_AHEAD.search(text))
     if (_THEN if kind is not QuestionKind.WHEN else _PLANNED).search(text):
         period = Period.THEN
@@ -306,7 +303,10 @@ _FRAME: dict[QuestionKind, frozenset[str]] = {
 }
 
 
+# The first rule that fits tells.
 _KINDS = (
+    (_HOW_LONG, QuestionKind.HOW_LONG),
+    (_WHEN, QuestionKind.WHEN),
     (_HOW_MANY, QuestionKind.HOW_MANY),
     (_WHO, QuestionKind.WHO),
     (_WHERE, QuestionKind.WHERE),
@@ -315,12 +315,8 @@ _KINDS = (
 
 
 def _kind(text: str) -> QuestionKind:
-    if _HOW_LONG.search(text):
-        return QuestionKind.HOW_LONG
-    if _WHEN.search(text) and not _WHEN_CLAUSE.search(text):
-        return QuestionKind.WHEN
     for rule, kind in _KINDS:
-        if rule.search(text):
+        if rule.search(text) and (rule is not _WHEN or not _WHEN_CLAUSE.search(text)):
             return kind
     return QuestionKind.OTHER
 

@@ -71,11 +71,10 @@ async def store_message(
     state = await bank.sync()
     sessions = state.threads.get(thread, ())
     session = state.sessions[sessions[-1]] if sessions else None
-    last = session.turns[-1] if session is not None else None
-    unanswered = last is not None and not is_reply(last)
-    same = last is not None and (last.speaker, last.text) == (message.speaker, message.text)
-    if session is not None and last is not None and unanswered and same:
-        return ThreadEnd(session, (last,))
+    if session is not None:
+        last = session.turns[-1]
+        if not is_reply(last) and (last.speaker, last.text) == (message.speaker, message.text):
+            return ThreadEnd(session, (last,))
     return await add_to_thread(bank, thread, [message], at=at)
 
 

@@ -31,8 +31,7 @@ from memagent.core.snapshot import (
     TurnsAdded,
 )
 from memagent.memory.bank import MemoryBank
-from memagent.memory.log import no_rows
-from memagent.memory.view import LARGE_PAST, MOST_PAST, ViewContent
+from memagent.memory.log import LARGE_PAST, MOST_PAST, ViewContent, no_rows
 from memagent.state.adjacency import (
     GraphState,
     edges_between,

@@ -171,7 +171,11 @@ def _read(path: Path, most_trust: Trust) -> tuple[list[JournalRow], BankState]:
 
 
 def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
-    lines = list(_lines(path))
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            lines = [line.removesuffix("\n") for line in file]
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InputError(f"{path}: cannot be read: {exc}") from exc
     if len(lines) < 2:
         raise InputError(
             f"{path}: not a memagent export: it has {len(lines)} lines, "
@@ -185,7 +189,11 @@ def _checked(path: Path) -> tuple[dict[str, Any], list[JournalRow]]:
     seal = hashlib.sha256()
     for line in lines[:-1]:
         seal.update(line.encode() + b"\n")
-    if _seal(lines[-1]) != seal.hexdigest():
+    try:
+        footer = _object(path, len(lines), lines[-1])
+    except InputError:  # another line, as in a file cut short
+        footer = {}
+    if footer.get("sha256") != seal.hexdigest():
         raise SnapshotMismatch(
             f"{path}: the file was cut short or altered (its seal does not fit its content); "
             "nothing was imported"
@@ -227,15 +235,6 @@ def _trusts_in(value: object) -> Iterator[str]:
             yield from _trusts_in(inner)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for line in file:
-                yield line.removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise InputError(f"{path}: cannot be read: {exc}") from exc
-
-
 def _moved(row: JournalRow, distance: int) -> JournalRow:
     """Return the row for another place of a log.
 
@@ -271,15 +270,6 @@ def _shifted(name: str, distance: int) -> str:
     """Return `c7` or `c7.0` moved on; any other name stays."""
     match = _NAME.fullmatch(name)
     return name if match is None else f"c{int(match[1]) + distance}{match[2]}"
-
-
-def _seal(footer: str) -> object:
-    """Return the seal in a footer, or None for another line, as in a file cut short."""
-    try:
-        value = json.loads(footer)
-    except ValueError:
-        return None
-    return value.get("sha256") if isinstance(value, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -351,16 +351,6 @@ ITEM_RULES: Final = {"asking": item_asking, "length": item_length}
 """Weights that follow from an item alone, so that an index may keep them."""
 
 
-def called(name: str) -> tuple[str, ...]:
-    """Return the forms of a name: all of it and its first word, folded.
-
-    One letter alone is no name.
-    """
-    whole = folded(name)
-    forms = dict.fromkeys((whole, *whole.split()[:1]))
-    return tuple(form for form in forms if len(form) > 1)
-
-
 def named_in(text: str, *known: Mapping[str, Iterable[str]]) -> frozenset[str]:
     """Return the names that a text contains; each of `known` leads from a form to its names.
 
@@ -381,9 +371,14 @@ def named_in(text: str, *known: Mapping[str, Iterable[str]]) -> frozenset[str]:
 
 
 def calls(names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names that each form may mean."""
+    """Return the names that each form may mean: all of a name and its first word, folded.
+
+    One letter alone is no name.
+    """
     meant: dict[str, list[str]] = {}
     for name in names:
-        for phrase in called(name):
-            meant.setdefault(phrase, []).append(name)
+        whole = folded(name)
+        for form in dict.fromkeys((whole, *whole.split()[:1])):
+            if len(form) > 1:
+                meant.setdefault(form, []).append(name)
     return meant

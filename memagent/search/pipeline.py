@@ -271,10 +271,9 @@ def _changed(view: IndexView, gone: Sequence[str], docs: Sequence[Doc]) -> Index
 
 if TYPE_CHECKING:
     from memagent.events import visibility
-    from memagent.search import cuts, cuts as expansion
+    from memagent.search import cuts
 else:
     cuts = Later("memagent.search.cuts")
-    expansion = Later("memagent.search.cuts")
     visibility = Later("memagent.events.visibility")
 
 TIME_WEIGHT = 1.0
@@ -427,12 +426,12 @@ def _expand(
     if recipe.sessions or recipe.graph:
         rows = pool.best(pool.scores)
         if recipe.sessions:
-            expansion.add_sessions(pool, rows, scoring, sessions=recipe.sessions, where=where)
+            cuts.add_sessions(pool, rows, scoring, sessions=recipe.sessions, where=where)
         if recipe.graph:
             hidden = visibility.OutOfSight(state, where, context.expired)
-            expansion.add_graph(pool, rows, most=recipe.graph, hidden=hidden, state=state)
+            cuts.add_graph(pool, rows, most=recipe.graph, hidden=hidden, state=state)
     if recipe.neighbours:
-        expansion.add_neighbours(
+        cuts.add_neighbours(
             pool,
             pool.best(pool.scores, k),
             distance=recipe.neighbours,

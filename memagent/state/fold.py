@@ -535,10 +535,6 @@ AgeKey = tuple[float, str, int, str]
 """(said at in epoch seconds, session id, place of the turn there, item id)."""
 ChangeKey = tuple[int, float, str, int, str]
 """(minus the sequence of the last change, then as `AgeKey`)."""
-ExpiryKey = tuple[datetime, str]
-"""(when it expires, item id)."""
-SourceKey = tuple[str, str]
-"""(turn id, id of an item or an event that rests on the turn)."""
 
 
 def age_key(state: BankState, item: MemoryItem) -> AgeKey:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final
 
 from memagent.core import Later
@@ -65,7 +65,7 @@ def filter_keys(item: MemoryItem) -> list[tuple[str, str]]:
         ("speakers", item.speaker),
         ("subjects", item.subject),
         ("session_ids", item.session_id),
-        *(("tags", tag) for tag in item.tags),
+        *zip(repeat("tags"), item.tags, strict=False),
     )
     return [(name, value) for name, value in named if value]
 
@@ -107,6 +107,12 @@ class Refused(Exception):
     def __init__(self, reason: RejectReason, detail: str) -> None:
         super().__init__(detail)
         self.reason, self.detail = reason, detail
+
+
+def _refuse_if(wrong: object, reason: RejectReason, detail: str) -> None:
+    """Raise `Refused` where something is wrong."""
+    if wrong:
+        raise Refused(reason, detail)
 
 
 class Evidence:
@@ -155,11 +161,11 @@ class Evidence:
                 for turn in self.chunk.turns
                 if speaker is None or folded(turn.speaker) == folded(speaker)
             ]
-            if needed and len(able) != 1:
-                raise Refused(
-                    RejectReason.FOREIGN_TURN,
-                    "cites no turn of the chunk, and more than one could be meant",
-                )
+            _refuse_if(
+                needed and len(able) != 1,
+                RejectReason.FOREIGN_TURN,
+                "cites no turn of the chunk, and more than one could be meant",
+            )
             return (able[0],) if len(able) == 1 else ()
         return tuple(turn_id for turn_id in self.turns if turn_id in named)
 
@@ -330,11 +336,11 @@ def validate_ops(  # noqa: PLR0913 (one batch has many surroundings)
     ended: Counter[int] = Counter()
     for op in proposed:
         try:
-            if len(accepted) >= limits.max_ops:
-                raise Refused(
-                    RejectReason.TOO_MANY_OPS,
-                    f"at most {limits.max_ops} ops are taken from one batch",
-                )
+            _refuse_if(
+                len(accepted) >= limits.max_ops,
+                RejectReason.TOO_MANY_OPS,
+                f"at most {limits.max_ops} ops are taken from one batch",
+            )
             if guard is not None and (reason := validator.doubt(op, guard, facts, ended)):
                 if guard.enforce:
                     raise Refused(RejectReason.UNGROUNDED, reason)
@@ -416,10 +422,9 @@ class _Validator:
     """Items that an earlier op updates, by the id of each turn they rest on."""
 
     def __post_init__(self) -> None:
-        active = [(item_id, item) for item_id, item in self.visible.items() if item.active]
-        for item_id, item in active:
-            statement = Statement(item_id, item.speaker, item.valid)
-            self.texts.setdefault(folded(item.text), []).append(statement)
+        for item_id, item in self.visible.items():
+            if item.active:
+                self._note(item.text, Statement(item_id, item.speaker, item.valid))
 
     def doubt(
         self, op: MemoryOp, guard: Guard, facts: Sequence[Fact], ended: Mapping[int, int]
@@ -446,8 +451,8 @@ class _Validator:
 
     def checked(self, op: MemoryOp) -> MemoryOp:
         """Return the op, normalised. Raises `Refused`."""
-        if op.op not in self.limits.allow:
-            raise Refused(RejectReason.UNKNOWN_OP, f"this design does not use {op.op}")
+        unused = op.op not in self.limits.allow
+        _refuse_if(unused, RejectReason.UNKNOWN_OP, f"this design does not use {op.op}")
         match op:
             case Add():
                 return self._add(op)
@@ -462,11 +467,13 @@ class _Validator:
 
     def _add(self, op: Add) -> Add:
         if op.id is not None:
-            if not self.limits.allow_explicit_ids:
-                rule = "ids of new items are given by the system"
-                raise Refused(RejectReason.ID_NOT_ALLOWED, rule)
-            if op.id in self.claimed or op.id in self.visible or op.id in self.existing_ids:
-                raise Refused(RejectReason.DUPLICATE_TARGET, f"{op.id} exists already")
+            _refuse_if(
+                not self.limits.allow_explicit_ids,
+                RejectReason.ID_NOT_ALLOWED,
+                "ids of new items are given by the system",
+            )
+            taken = op.id in self.claimed or op.id in self.visible or op.id in self.existing_ids
+            _refuse_if(taken, RejectReason.DUPLICATE_TARGET, f"{op.id} exists already")
         _refuse_reserved(op)
         fact = op.fact
         text = self._checked_text(fact.text)
@@ -515,8 +522,11 @@ class _Validator:
             value is not None and value != getattr(item, name)
             for name, value in (("kind", op.kind), ("tags", op.tags), ("metadata", op.metadata))
         )
-        if text == item.text and same_time and not named and not refiled:
-            raise Refused(RejectReason.UNCHANGED, f"{op.id} says this already, on the same turns")
+        _refuse_if(
+            text == item.text and same_time and not named and not refiled,
+            RejectReason.UNCHANGED,
+            f"{op.id} says this already, on the same turns",
+        )
         needed, older = self.limits.require_sources, item.source_turn_ids
         sources = self.source.cited(op.source_turn_ids, needed=needed, older=older)
         statement = Statement(op.id, item.speaker, op.valid or item.valid)
@@ -531,11 +541,11 @@ class _Validator:
 
     def _delete(self, op: Delete) -> Delete:
         item = self._target(op)
-        if self.source.chunk is not None and self.deletions >= self.limits.max_deletes:
-            raise Refused(
-                RejectReason.TOO_MANY_OPS,
-                f"at most {self.limits.max_deletes} items are deleted by one chunk",
-            )
+        _refuse_if(
+            self.source.chunk is not None and self.deletions >= self.limits.max_deletes,
+            RejectReason.TOO_MANY_OPS,
+            f"at most {self.limits.max_deletes} items are deleted by one chunk",
+        )
         sources = self.source.cited(op.source_turn_ids, older=item.source_turn_ids)
         self._check_trust(item, self.source.trust_of_change(item, op, sources))
         self._claim(item, op.id)
@@ -552,34 +562,34 @@ class _Validator:
 
     def _target(self, op: Update | Delete) -> MemoryItem:
         item = self._visible_item(op.id)
-        if op.id in self.claimed:
-            raise Refused(
-                RejectReason.DUPLICATE_TARGET, f"an earlier op of this batch changes {op.id}"
-            )
-        if op.version is not None and op.version != item.version:
-            raise Refused(
-                RejectReason.STALE_VERSION,
-                f"{op.id} was shown at version {item.version}, the op says {op.version}",
-            )
+        _refuse_if(
+            op.id in self.claimed,
+            RejectReason.DUPLICATE_TARGET,
+            f"an earlier op of this batch changes {op.id}",
+        )
+        _refuse_if(
+            op.version not in (None, item.version),
+            RejectReason.STALE_VERSION,
+            f"{op.id} was shown at version {item.version}, the op says {op.version}",
+        )
         return item
 
     def _checked_text(self, text: str) -> str:
         text = text.strip()
-        if not text:
-            raise Refused(RejectReason.EMPTY_TEXT, "the text is empty")
-        if len(text) > self.limits.max_text_chars:
-            raise Refused(
-                RejectReason.TEXT_TOO_LONG,
-                f"{len(text)} characters; at most {self.limits.max_text_chars} are allowed",
-            )
+        _refuse_if(not text, RejectReason.EMPTY_TEXT, "the text is empty")
+        _refuse_if(
+            len(text) > self.limits.max_text_chars,
+            RejectReason.TEXT_TOO_LONG,
+            f"{len(text)} characters; at most {self.limits.max_text_chars} are allowed",
+        )
         return text
 
     def _check_trust(self, item: MemoryItem, evidence: Trust) -> None:
-        if evidence.rank > item.trust.rank:
-            raise Refused(
-                RejectReason.LOW_TRUST,
-                f"evidence trusted as {evidence} cannot change an item trusted as {item.trust}",
-            )
+        _refuse_if(
+            evidence.rank > item.trust.rank,
+            RejectReason.LOW_TRUST,
+            f"evidence trusted as {evidence} cannot change an item trusted as {item.trust}",
+        )
 
     def _refuse_repeat(self, text: str, statement: Statement) -> None:
         for other in self.texts.get(folded(text), ()):

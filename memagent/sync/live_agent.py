@@ -44,7 +44,7 @@ from memagent.memory.facade import Memory
 if TYPE_CHECKING:
     from memagent.async_agent import AsyncAgent
     from memagent.core.records import Session
-    from memagent.core.reports import IngestReport, OnError
+    from memagent.core.snapshot import IngestReport, OnError
 
 
 P = ParamSpec("P")

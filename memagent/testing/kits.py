@@ -21,8 +21,7 @@ from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Filter, Question
 from memagent.core.errors import EmbeddingError, MemAgentError
 from memagent.core.records import MemoryItem, Session, TimeSpan, Turn
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import EMPTY, Commit
+from memagent.core.snapshot import EMPTY, Commit, IngestReport
 from memagent.designs.base import MemoryDesign
 from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank

@@ -26,7 +26,7 @@ from scripted_server import Body, Reply, ScriptedServer
 from memagent.build import open_agent, prompt_set_digest
 from memagent.config import AgentSettings, ModelSettings
 from memagent.core.answers import Answer
-from memagent.core.reports import GraphStats
+from memagent.core.snapshot import GraphStats
 from memagent.readers import read_conversation
 from memagent.readers.files import Conversation
 

@@ -19,7 +19,7 @@ from memagent.build import open_store
 from memagent.core.answers import Answer
 from memagent.core.errors import InputError, StoreError
 from memagent.core.records import Scope
-from memagent.core.reports import IngestReport
+from memagent.core.snapshot import IngestReport
 from memagent.graphs.answer import ANSWER
 from memagent.graphs.chat import CHAT
 from memagent.graphs.ingest import INGEST

@@ -18,7 +18,7 @@ from memagent import AsyncAgent
 from memagent.config import AgentSettings
 from memagent.core.exchange import Message, ModelRequest, Role, Sampling
 from memagent.embed.local_models import LiteLLMEmbedder
-from memagent.opening.parts import build_model
+from memagent.opening.open_store import build_model
 from memagent.plugins import load
 
 pytestmark = LITELLM_MARKS

@@ -36,7 +36,7 @@ from memagent.core.errors import ModelUnavailable
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.ops import RejectReason
 from memagent.core.records import MemoryItem, Session, Trust, Turn
-from memagent.core.reports import IngestReport
+from memagent.core.snapshot import IngestReport
 from memagent.designs.verbatim import DESIGN as VERBATIM
 from memagent.embed.local_models import packaged_minilm
 from memagent.embed.static import HashEmbedder

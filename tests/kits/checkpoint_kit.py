@@ -18,9 +18,9 @@ from memagent.core.records import Event, EventEdge, ItemStats, Relation, Scope, 
 from memagent.core.snapshot import GraphDelta, MemorySnapshot
 from memagent.core.trials import Outcome, TrialStep
 from memagent.designs.base import RunningValue
+from memagent.experience import TakenLesson, TrialReport, end_trial, start_trial, take_lesson
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import undo
-from memagent.memory.reporting import TakenLesson, TrialReport, end_trial, start_trial, take_lesson
 from memagent.memory.threads import Spoken, store_message
 from memagent.memory.timetravel import restore_snapshot
 from memagent.opening.open_store import OpenStore

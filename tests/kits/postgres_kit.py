@@ -25,8 +25,7 @@ from urllib.parse import quote
 import pytest
 
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.postgres import PostgresJournal
-from memagent.journal.postgres_engine import is_postgres_url
+from memagent.journal.postgres import PostgresJournal, is_postgres_url
 from memagent.journal.sqlite import SqlJournal
 
 PASSWORD = "secret-of-tests"

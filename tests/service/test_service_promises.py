@@ -23,7 +23,7 @@ from service_kit import served_process, serving
 from memagent import Client
 from memagent.core.errors import ModelUnavailable
 from memagent.core.exchange import ModelRequest, ModelResponse
-from memagent.journal.postgres_engine import is_postgres_url
+from memagent.journal.postgres import is_postgres_url
 from memagent.testing.models import FunctionModel
 
 KILLS = int(os.environ.get("MEMAGENT_SERVICE_KILLS", "2"))

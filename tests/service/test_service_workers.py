@@ -28,8 +28,7 @@ from memagent import Client
 from memagent.core.errors import ModelUnavailable, StoreError
 from memagent.core.exchange import ModelRequest, ModelResponse
 from memagent.core.records import Scope
-from memagent.journal.postgres import PostgresJournal
-from memagent.journal.postgres_engine import connect
+from memagent.journal.postgres import PostgresJournal, connect
 from memagent.journal.rows import scope_digest, scope_key
 from memagent.memory.bank import system_clock
 from memagent.service.data.database import REVISION, VERSION_TABLE, ServiceDatabase, owner_digest

@@ -17,7 +17,7 @@ from postgres_kit import journal_at
 from memagent.core.errors import InputError, StoreError, StoreLocked
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
-from memagent.journal.proof.tips import NO_SEAL, Seal
+from memagent.journal.proof.audit import NO_SEAL, Seal
 from memagent.journal.sqlite import SqlJournal, backup_store, restore_store, verify_store
 
 ANN = Scope(user_id="ann")

@@ -31,7 +31,7 @@ from memagent.core.records import NodeKind
 from memagent.core.snapshot import Commit, Erased, JournalRow
 from memagent.embed.static import HashEmbedder
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.postgres_engine import is_postgres_url
+from memagent.journal.postgres import is_postgres_url
 from memagent.memory.bank import MemoryBank
 from memagent.memory.transfer import import_bank
 from memagent.state.fold import EMPTY_STATE, BankState, apply

@@ -35,8 +35,7 @@ from memagent.core.errors import MemoryNotFound, StoreError, StoreLocked, Versio
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.ops import Add, OpBatch
 from memagent.core.records import Fact, SourceRef
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import Commit, JournalRow
+from memagent.core.snapshot import Commit, IngestReport, JournalRow
 from memagent.embed.static import HashEmbedder
 from memagent.journal.open_database import DatabaseJournal
 from memagent.memory.bank import MemoryBank

@@ -35,7 +35,7 @@ from memagent.core.snapshot import (
 )
 from memagent.journal.in_memory import MemoryJournal
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.proof.tips import TipBook
+from memagent.journal.proof.audit import TipBook
 from memagent.journal.rows import (
     IdempotencyKeyUsed,
     StoredResponse,

@@ -25,7 +25,7 @@ from memagent.core.crash_points import CRASH_POINTS
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased, JournalRow
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.postgres_engine import connect, is_postgres_url
+from memagent.journal.postgres import connect, is_postgres_url
 from memagent.journal.rows import VERSION_TABLE
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")

@@ -19,8 +19,8 @@ from places import ROOT
 from memagent.core.errors import StoreError
 from memagent.core.records import Scope
 from memagent.journal.backend import COLUMNS
+from memagent.journal.reader import SCRIPTS, statements_after
 from memagent.journal.rows import KNOWN_REVISIONS, SCHEMA_REVISION, TABLES, VERSION_TABLE
-from memagent.journal.schema import SCRIPTS, statements_after
 from memagent.journal.sqlite import SqlJournal
 
 ANN = Scope(user_id="ann")

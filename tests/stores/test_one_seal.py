@@ -26,7 +26,7 @@ from memagent.core.answers import Query
 from memagent.core.errors import StoreCorrupt
 from memagent.core.records import Scope
 from memagent.core.snapshot import StatsDelta
-from memagent.journal.proof.tips import Seal
+from memagent.journal.proof.audit import Seal
 from memagent.journal.sqlite import SqlJournal, seal_store
 from memagent.opening.open_store import OpenStore
 

@@ -35,10 +35,15 @@ from memagent.core.errors import (
 )
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
-from memagent.journal.postgres import PostgresJournal
-from memagent.journal.postgres_engine import close_pool, connect, pooled_engine, without_password
+from memagent.journal.postgres import (
+    PostgresJournal,
+    close_pool,
+    connect,
+    pooled_engine,
+    without_password,
+)
+from memagent.journal.reader import SEEN
 from memagent.journal.rows import SCHEMA_REVISION, VERSION_TABLE, scope_digest, scope_key
-from memagent.journal.schema import SEEN
 from memagent.plugins import load
 
 psycopg = pytest.importorskip("psycopg", reason="needs the postgres extra")

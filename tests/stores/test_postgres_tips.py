@@ -16,7 +16,7 @@ from memagent.core.errors import ConfigError, InputError
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
 from memagent.journal.postgres import PostgresJournal, note_ends
-from memagent.journal.proof.tips import NO_SEAL, Seal
+from memagent.journal.proof.audit import NO_SEAL, Seal
 from memagent.journal.rows import scope_digest, scope_key
 
 psycopg = pytest.importorskip("psycopg", reason="needs the postgres extra")

@@ -10,7 +10,7 @@ import pytest
 
 from memagent.core.errors import ConfigError, StoreReadOnly
 from memagent.core.records import Scope
-from memagent.journal.proof.tips import Noted, TipBook, read_key
+from memagent.journal.proof.audit import Noted, TipBook, read_key
 from memagent.journal.rows import ScopeKey, Tip, scope_digest, scope_key
 
 HEAD, RECORD = 23, 104
@@ -119,7 +119,7 @@ def test_another_key_s_records_are_bad(tmp_path: Path) -> None:
 def test_a_long_file_is_made_short_unless_it_is_shared(
     tmp_path: Path, shared: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memagent.journal.proof.tips._LONG_BYTES", HEAD + 3 * RECORD)
+    monkeypatch.setattr("memagent.journal.proof.audit._LONG_BYTES", HEAD + 3 * RECORD)
     book = begun(tmp_path / "tips", shared=shared)
     sizes: list[int] = []
     for head in range(1, 9):
@@ -133,7 +133,7 @@ def test_a_file_of_many_users_is_not_made_short_at_every_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is made short when it is twice what it was when that was done last."""
-    monkeypatch.setattr("memagent.journal.proof.tips._LONG_BYTES", HEAD)
+    monkeypatch.setattr("memagent.journal.proof.audit._LONG_BYTES", HEAD)
     book = begun(tmp_path / "tips")
     everybody: Mapping[ScopeKey, Tip] = {
         scope_key(Scope(user_id=f"user {number}")): tip(1) for number in range(10)

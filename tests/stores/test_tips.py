@@ -15,8 +15,7 @@ from journal_kit import read_all
 from memagent.core.errors import ConfigError, StoreCorrupt
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Erased, SessionStored
-from memagent.journal.proof.audit import audit_erased
-from memagent.journal.proof.tips import NO_SEAL, Seal
+from memagent.journal.proof.audit import NO_SEAL, Seal, audit_erased
 from memagent.journal.rows import first_chain, next_chain, scope_digest, scope_key
 from memagent.journal.sqlite import SqlJournal, seal_store
 from memagent.journal.sqlite_engine import connect_for_reading
@@ -305,7 +304,7 @@ def test_erasures_and_older_stores_are_no_losses(tmp_path: Path) -> None:
 def test_a_record_that_was_cut_off_and_a_long_file_do_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memagent.journal.proof.tips._LONG_BYTES", 1_000)
+    monkeypatch.setattr("memagent.journal.proof.audit._LONG_BYTES", 1_000)
     path = tmp_path / "j.db"
     made(path, 40)
     notes = path.with_name("j.db.tips")

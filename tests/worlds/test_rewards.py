@@ -47,8 +47,7 @@ from memagent.core.ops import (
     Update,
 )
 from memagent.core.records import Fact, MemoryItem, Session, TimeSpan, Turn
-from memagent.core.reports import ChunkReport, IngestReport
-from memagent.core.snapshot import AppliedOp, MemorySnapshot
+from memagent.core.snapshot import AppliedOp, ChunkReport, IngestReport, MemorySnapshot
 
 NOON = datetime(2024, 5, 10, 12, tzinfo=UTC)
 

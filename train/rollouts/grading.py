@@ -28,8 +28,7 @@ from environments.rewards.terms import (
 )
 from memagent.core.exchange import Role, Sampling
 from memagent.core.records import Session
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import MemorySnapshot
+from memagent.core.snapshot import IngestReport, MemorySnapshot
 from memagent.memory.incoming import split_session
 from train.credit.advantages import EVERYTHING, Balance, group_zscore
 from train.credit.groups import Branch, CreditGroup, Estimator, GroupKey, Member, Selector, is_flat

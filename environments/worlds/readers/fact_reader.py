@@ -21,8 +21,7 @@ from environments.worlds.truth import Act, ProbeTruth, Telling, Truth
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Answer, Citation, Hit, Query, Question, Verdict
 from memagent.core.records import MemoryItem, Session
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import MemorySnapshot
+from memagent.core.snapshot import IngestReport, MemorySnapshot
 
 _ENDING = frozenset((Act.REMOVE, Act.CANCEL))
 

@@ -32,8 +32,7 @@ from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Answer, Hit, Question, Verdict
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Update
 from memagent.core.records import Fact, MemoryItem, Session, SourceRef
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import MemorySnapshot
+from memagent.core.snapshot import IngestReport, MemorySnapshot
 
 PlayerName = Literal["oracle", "last_write", "append_first", "append_all", "random", "empty"]
 PLAYERS: Final[tuple[PlayerName, ...]] = get_args(PlayerName)

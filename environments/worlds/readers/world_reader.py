@@ -20,8 +20,7 @@ from environments.worlds.truth import Act, ProbeTruth, Truth
 from memagent.async_agent import AsyncAgent
 from memagent.core.answers import Answer, Citation, Hit, Query, Question, Verdict
 from memagent.core.records import Session
-from memagent.core.reports import IngestReport
-from memagent.core.snapshot import MemorySnapshot
+from memagent.core.snapshot import IngestReport, MemorySnapshot
 
 
 @dataclass(frozen=True, kw_only=True)

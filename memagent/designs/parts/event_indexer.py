@@ -66,8 +66,7 @@ from memagent.events.merge import (
     open_events,
     story_key,
 )
-from memagent.memory.bank import MemoryBank
-from memagent.memory.event_vectors import text_vectors
+from memagent.memory.bank import MemoryBank, text_vectors
 from memagent.protocols import Vector
 from memagent.replies.entries import extract_json, ids_at, index_of
 from memagent.replies.readers import (

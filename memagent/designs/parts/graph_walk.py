@@ -60,8 +60,7 @@ from memagent.events.walk import (
     WalkView,
     compass_walk,
 )
-from memagent.memory.bank import MemoryBank
-from memagent.memory.event_vectors import query_vectors, text_vectors
+from memagent.memory.bank import MemoryBank, query_vectors, text_vectors
 from memagent.protocols import Matrix, Vector
 from memagent.replies.entries import extract_json
 from memagent.replies.tolerant_json import JsonValue

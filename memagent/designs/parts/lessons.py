@@ -43,7 +43,7 @@ from memagent.designs.base import (
 )
 from memagent.designs.parts.lines import TEXT, JsonCall, ask_for_json, hit_line, list_schema
 from memagent.designs.parts.retrieval import query_for
-from memagent.memory.event_vectors import query_vectors, text_vectors
+from memagent.memory.bank import query_vectors, text_vectors
 from memagent.memory.facade import Memory
 from memagent.replies.entries import MAX_FACT_CHARS, extract_json, ids_at, string_at
 from memagent.replies.readers import NoteDraft, parse_notes, parse_ops

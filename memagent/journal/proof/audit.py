@@ -2,40 +2,378 @@
 
 Finds any change to a row, a row taken out or put in, and a log cut short (the tip is
 kept apart). Someone who may rewrite the whole database can also recompute every hash;
-against that, `compare_tips` compares it with the ends noted elsewhere (`tips`).
+against that, `compare_tips` compares it with the ends noted elsewhere (`TipBook`).
 
 Searching the files of a store for bytes, from a process of its own.
 
 A database file must not be opened and closed by other means in a process that has it
 open: that would drop SQLite's locks. So a child reads the files (`file_scan`).
+
+The ends of the logs, kept in a file of their own, so that a loss of the last rows shows.
+
+SQLite drops a damaged write-ahead log without a word, and whoever may write a database
+can write its hash chain anew. So the writer notes after each commit where every log
+ended: a record has the scope's digest, the sequence, the chain hash there, and a MAC
+over them. A chain hash stands for all rows before it; with a key, which lies outside of
+the store, nobody else can write a record. Where one process writes, a keyed record's MAC
+also covers the one before, so that none can be taken out; and a log is compared with its
+note before it grows, so that nobody's forgery is signed. The surprise: records are not
+synced one by one, but for the first of a log in a chain. After a power cut the file may
+lag behind the store, which only weakens the check; it is never ahead, for it is written
+after the commit.
+
+Whoever can put back an older store together with its older tips is not found out: keep
+the file where they cannot write.
+
+Payloads that were rewritten because words in them were erased.
+
+A header keeps the digest of the first payload, so the chain stays whole. The digest of
+the new one stands in a later `Redacted` entry, whose own digest is in the chain.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+from pydantic_core import ValidationError
 
-from memagent.core.errors import StoreError
+from memagent.core.errors import ConfigError, StoreCorrupt, StoreError, StoreReadOnly
+from memagent.core.snapshot import Redacted
 from memagent.journal.proof import file_scan
-from memagent.journal.proof.tips import Noted, Redactions, TipBook
 from memagent.journal.rows import (
     ERASED,
     NAMELESS,
+    REDACTED,
     ReadConnection,
     ScopeKey,
+    Tip,
+    decode_entry,
     first_chain,
     fits,
     follows,
     nameless,
+    payload_digest,
     scope_digest,
 )
+
+_PLAIN: Final = b"memagent-tips/1 plain\n\n"
+# Records signed one by one: those of several processes, and of older releases.
+_SIGNED: Final = b"memagent-tips/1 keyed\n\n"
+_CHAINED: Final = b"memagent-tips/2 keyed\n\n"
+_NEWER: Final = b"memagent-tips/"
+_HEAD_BYTES: Final = 23
+_BODY_BYTES: Final = 72
+_RECORD_BYTES: Final = 104
+_MAC_BYTES: Final = 32
+_NEXT: Final = b"memagent/tip/2/"
+_FIRST: Final = bytes(_MAC_BYTES)
+_LONG_BYTES: Final = 1024 * 1024
+_LAST_READ: Final = 64
+_REDACTIONS: Final = (
+    "SELECT payloads.body, payloads.salt, journal.payload_digest FROM journal "
+    "JOIN scopes ON scopes.id = journal.scope_id "
+    "JOIN payloads ON payloads.scope_id = journal.scope_id AND payloads.seq = journal.seq "
+    f"WHERE scopes.digest = ? AND journal.kind = '{REDACTED}' ORDER BY journal.seq"
+)
+
+
+class Noted(NamedTuple):
+    """The end of a log as it was noted."""
+
+    digest: str
+    seq: int
+    chain: bytes
+
+
+class Seal(NamedTuple):
+    """The place where the ends of logs are noted, and the key of the notes."""
+
+    tips: Path | None = None
+    """None is beside the store."""
+    key: bytes | None = None
+
+
+NO_SEAL: Final = Seal()
+
+
+class TipBook:
+    """The file of the ends. Used by the writer's thread alone; `read` by anybody."""
+
+    def __init__(self, path: Path, key: bytes | None = None, *, shared: bool = False) -> None:
+        """Never shorten the file while it is `shared` with other processes."""
+        self.path = path
+        # Whether other processes write it too, and whether records are signed with a key.
+        self.shared, self.keyed = shared, key is not None
+        self._key = key
+        self._fd: int | None = None
+        self._size = 0
+        self._long = _LONG_BYTES
+        self._head = _PLAIN if key is None else _SIGNED if shared else _CHAINED
+        # MAC of the last record, and the ends as noted, of a chained file that is open.
+        self._before = _FIRST
+        self._latest: dict[str, Noted] = {}
+
+    # -- writing -----------------------------------------------------------------------
+
+    def open(self, known: Iterable[Noted]) -> None:
+        """Open the file for appending; make it of the ends in `known` if there is none.
+
+        Raises `ConfigError` when it was begun with another choice of key, and
+        `StoreCorrupt` for a keyed file that is damaged, or missing though the store has
+        logs: whatever stands there now would be signed.
+        """
+        ends = list(known)
+        if not self.path.exists():
+            if ends and self._head == _CHAINED:
+                raise StoreCorrupt(
+                    f"{self.path} is missing, though the store has a key; put it back, or run  "
+                    "memagent doctor --seal  to sign the logs as they stand now"
+                )
+            self.rewrite(ends)
+        self._check_head()
+        if self._head == _CHAINED:
+            self._take_chain()
+        self.close()
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
+        size = os.fstat(self._fd).st_size
+        self._size = size - (size - _HEAD_BYTES) % _RECORD_BYTES
+        if self._size != size:  # a record that a crash cut off
+            os.ftruncate(self._fd, self._size)
+
+    def _check_head(self) -> None:
+        with self.path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if head == self._head or (head == _SIGNED and self._head == _CHAINED):
+            return
+        if head.startswith(_NEWER) and head not in (_PLAIN, _SIGNED, _CHAINED):
+            raise ConfigError(f"{self.path} was begun by a newer memagent: install that version")
+        raise ConfigError(
+            f"{self.path} was begun {'without' if self._key else 'with'} a key: "
+            + (
+                "run  memagent doctor --seal  to begin it anew with the key"
+                if self._key
+                else "name the file of the key as `key_file` of the store's settings"
+            )
+        )
+
+    def _take_chain(self) -> None:
+        """Read a chained file; write one of an older release anew as a chain.
+
+        What a power cut left at its end is taken away; the rest has to be sound.
+        """
+        content = self.path.read_bytes()
+        records = self._records(content)
+        written = len(records)
+        while records and records[-1] is None:
+            records.pop()
+        if None in records or (written and not records):
+            raise StoreCorrupt(
+                f"records of {self.path} are damaged, were taken out, or are not signed by the "
+                "key; put an undamaged file back, or run  memagent doctor --seal  to sign the "
+                "logs as they stand now"
+            )
+        self._latest = _highest(records)
+        size = _HEAD_BYTES + len(records) * _RECORD_BYTES
+        if content[:_HEAD_BYTES] != self._head:
+            self.rewrite(self._latest.values())
+        elif size < len(content):
+            os.truncate(self.path, size)
+        if content[:_HEAD_BYTES] == self._head:
+            self._before = content[size - _MAC_BYTES : size] if records else _FIRST
+
+    def noted(self, digest: str) -> Noted | None:
+        """Return the noted end of a log that must be so before it grows; None if there is none.
+
+        Only a chained file knows it.
+        """
+        return self._latest.get(digest)
+
+    def note(self, tips: Mapping[ScopeKey, Tip]) -> None:
+        """Append the ends that a commit left; a failure leaves the file behind the store."""
+        if self._fd is None or not tips:
+            return
+        if self.shared and self._replaced():
+            with suppress(OSError, ConfigError):
+                self.open(())
+        ends = [Noted(scope_digest(key), tip.head, tip.chain) for key, tip in tips.items()]
+        self._append(ends)
+        if self._size > self._long and not self.shared:
+            latest, _ = self.read()
+            self.close()
+            self.rewrite(latest.values())
+            self._long = max(_LONG_BYTES, 2 * self.path.stat().st_size)
+            self.open(())
+
+    def _append(self, ends: Sequence[Noted]) -> None:
+        assert self._fd is not None
+        chained = self._head == _CHAINED
+        records = self._signed(ends, self._before)
+        data, written = b"".join(records), 0
+        with suppress(OSError):
+            written = os.write(self._fd, data)
+            if 0 < written < len(data):  # a full disk: the rest, or nothing of the last record
+                with suppress(OSError):
+                    written += os.write(self._fd, data[written:])
+        whole = written // _RECORD_BYTES
+        if written % _RECORD_BYTES and not self.shared:
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._size + whole * _RECORD_BYTES)
+        self._size += whole * _RECORD_BYTES
+        if chained:
+            if any(noted.digest not in self._latest for noted in ends):
+                # A log without a note could not be told from one that somebody put there.
+                os.fsync(self._fd)
+            self._latest |= {noted.digest: noted for noted in ends}
+            self._before = records[whole - 1][-_MAC_BYTES:] if whole else self._before
+
+    def _replaced(self) -> bool:
+        """Tell whether another process wrote the file anew; one that is gone stays gone."""
+        try:
+            return self._fd is None or not os.path.samestat(os.fstat(self._fd), self.path.stat())
+        except OSError:
+            return False
+
+    def rewrite(self, ends: Iterable[Noted]) -> None:
+        """Write the file anew with these ends."""
+        fresh, records = self.path.with_name(f"{self.path.name}.new"), self._signed(ends, _FIRST)
+        try:
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(self._head + b"".join(records))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.path)
+            self._before = records[-1][-_MAC_BYTES:] if records else _FIRST
+        except OSError as exc:
+            raise StoreReadOnly(f"cannot write {self.path}: {exc.strerror}") from exc
+
+    def close(self) -> None:
+        """Close the file; harmless when repeated."""
+        if self._fd is not None:
+            with suppress(OSError):
+                os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = None
+
+    # -- reading -----------------------------------------------------------------------
+
+    def last(self) -> Noted | None:
+        """Return the last sound record; None when there is none."""
+        with suppress(OSError), self.path.open("rb") as file:
+            head, size = file.read(_HEAD_BYTES), file.seek(0, os.SEEK_END)
+            count = max(0, size - _HEAD_BYTES) // _RECORD_BYTES
+            first = max(0, count - 1 - _LAST_READ)
+            file.seek(_HEAD_BYTES + first * _RECORD_BYTES)
+            # One more than is looked at: each record of a chain needs the one before it.
+            records = self._records(head + file.read(), first=first)[1 if first else 0 :]
+            return next((noted for noted in reversed(records) if noted is not None), None)
+        return None
+
+    def read(self) -> tuple[dict[str, Noted], int]:
+        """Return the highest end of each scope, by digest, and the number of bad records."""
+        content = self.path.read_bytes()
+        records = self._records(content)
+        known = (self._head,) if self._head != _CHAINED else (_CHAINED, _SIGNED)
+        odd = bool((len(content) - _HEAD_BYTES) % _RECORD_BYTES)
+        return _highest(records), records.count(None) + odd + (content[:_HEAD_BYTES] not in known)
+
+    def _records(self, content: bytes, *, first: int = 0) -> list[Noted | None]:
+        """Return the whole records after a head, None for each bad one.
+
+        The first of them is bad in a chain unless it is the `first` of the file. Where a
+        short write of another process left a piece, reading goes on behind it.
+        """
+        chained = content[:_HEAD_BYTES] == _CHAINED
+        odd = (len(content) - _HEAD_BYTES) % _RECORD_BYTES if not chained else 0
+        before, at = (_FIRST if not first else b""), _HEAD_BYTES
+        records: list[Noted | None] = []
+        while at + _RECORD_BYTES <= len(content):
+            record = content[at : at + _RECORD_BYTES]
+            noted = self._read(record, before if chained else None)
+            if noted is None and odd and self._read(content[at + odd : at + odd + _RECORD_BYTES]):
+                at, odd = at + odd, 0
+                continue
+            records.append(noted)
+            before, at = record[-_MAC_BYTES:], at + _RECORD_BYTES
+        return records
+
+    def sound(self) -> tuple[list[Noted], list[str]]:
+        """Return the highest end of each scope, and what is wrong with the file."""
+        latest, bad = self.read()
+        wrong = f"{bad} records of {self.path} are damaged or not signed by the key"
+        return list(latest.values()), [wrong] if bad else []
+
+    def _signed(self, ends: Iterable[Noted], before: bytes) -> list[bytes]:
+        """Make the records of ends, in a chain after the MAC `before`."""
+        records: list[bytes] = []
+        for digest, seq, chain in ends:
+            body = bytes.fromhex(digest) + seq.to_bytes(8, "big") + bytes(chain)
+            records.append(body + self._mac(body, before if self._head == _CHAINED else None))
+            before = records[-1][-_MAC_BYTES:]
+        return records
+
+    def _read(self, record: bytes, before: bytes | None = None) -> Noted | None:
+        body, mac = record[:_BODY_BYTES], record[_BODY_BYTES:]
+        if not hmac.compare_digest(mac, self._mac(body, before)):
+            return None
+        return Noted(body[:32].hex(), int.from_bytes(body[32:40], "big"), body[40:])
+
+    def _mac(self, body: bytes, before: bytes | None) -> bytes:
+        """Sign a record; in a chain with the MAC of the one `before` it."""
+        message = b"memagent/tip/1/" + body if before is None else _NEXT + before + body
+        if self._key is None:
+            return hashlib.sha256(message).digest()
+        return hmac.digest(self._key, message, "sha256")
+
+
+def _highest(records: Iterable[Noted | None]) -> dict[str, Noted]:
+    latest: dict[str, Noted] = {}
+    for noted in records:
+        known = None if noted is None else latest.get(noted.digest)
+        if noted is not None and (known is None or known.seq <= noted.seq):
+            latest[noted.digest] = noted
+    return latest
+
+
+def read_key(path: Path) -> bytes:
+    """Return the key in a file. Raises `ConfigError` for one that is missing or short."""
+    try:
+        key = path.expanduser().read_bytes().strip()
+    except OSError as exc:
+        raise ConfigError(f"the key of the store at {path} cannot be read: {exc.strerror}") from exc
+    if len(key) < 16:
+        raise ConfigError(f"the key of the store at {path} has {len(key)} bytes; give 16 at least")
+    return key
+
+
+class Redactions:
+    """The digests of a scope's rewritten payloads, read when one is first asked for."""
+
+    def __init__(self, connection: ReadConnection, digest: str) -> None:
+        self._connection, self._scope = connection, digest
+        self._digests: dict[int, bytes] | None = None
+
+    def digest(self, seq: int) -> bytes | None:
+        """Return the digest of the last rewritten payload of a row; None if there is none."""
+        if self._digests is None:
+            self._digests = {}
+            for body, salt, digest in self._connection.execute(_REDACTIONS, (self._scope,)):
+                with suppress(ValidationError, TypeError):
+                    entry = decode_entry(body) if payload_digest(salt, body) == digest else None
+                    if isinstance(entry, Redacted):
+                        self._digests |= {at: bytes.fromhex(text) for at, text in entry.rewritten}
+        return self._digests.get(seq)
+
 
 _ROWS_AT_ONCE: Final = 256
 _MOST_REPORTED: Final = 20

@@ -31,13 +31,14 @@ from memagent.core.errors import MemAgentError, MemoryNotFound
 from memagent.core.long_work import aside, free, let_go
 from memagent.core.ops import Noop
 from memagent.core.records import Event, EventEdge, Session, Turn
-from memagent.core.reports import ErasureReceipt, Place
 from memagent.core.snapshot import (
     AppliedOp,
     Commit,
     Entry,
+    ErasureReceipt,
     GraphDelta,
     JournalRow,
+    Place,
     Redacted,
     Restored,
     SessionStored,
@@ -247,12 +248,10 @@ def _commit(commit: Commit, erasure: Erasure) -> Entry:
 
 
 def _op_goes(applied: AppliedOp, erasure: Erasure) -> bool:
-    op = applied.op
-    if applied.item_id in erasure.items or getattr(op, "id", None) in erasure.items:
-        return True
-    if applied.item_id in erasure.nodes:
-        return True
-    return isinstance(op, Noop) and op.fact is not None and erasure.names(op.fact.text)
+    op, gone = applied.op, erasure.items | erasure.nodes
+    named = applied.item_id in gone or getattr(op, "id", None) in erasure.items
+    told = isinstance(op, Noop) and op.fact is not None and erasure.names(op.fact.text)
+    return named or told
 
 
 def _graph(delta: GraphDelta, erasure: Erasure) -> GraphDelta:
@@ -450,7 +449,8 @@ async def _rewritten(bank: MemoryBank, chosen: _Choice, what: str) -> tuple[Eras
         nonlocal erasure, changes
         erasure = chosen(state, rows)
         changes = rewritten(rows, erasure)
-        _replayed(rows, changes)
+        # Replayed once, so that nothing is written that cannot be read.
+        free([_state_of(rows, changes)])
         return changes
 
     row = await bank.log.redact(make, reason=what)
@@ -491,11 +491,6 @@ def searched(journal: object, needles: Sequence[bytes]) -> tuple[tuple[Place, ..
 def _still_named(state: BankState, erasure: Erasure) -> tuple[str, ...]:
     """Return the items whose texts still say what was erased."""
     return tuple(sorted(item.id for item in state.items.values() if erasure.names(item.text)))
-
-
-def _replayed(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> None:
-    """Replay the rewritten journal once, so that nothing is written that cannot be read."""
-    free([_state_of(rows, changes)])
 
 
 def _state_of(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> BankState:

@@ -27,8 +27,16 @@ from memagent.core.errors import InputError, MemoryNotFound, StoreError, Version
 from memagent.core.long_work import aside, is_large
 from memagent.core.ops import Delete, OpBatch, RejectReason, Update
 from memagent.core.records import ItemStatus, MemoryItem, NodeKind, SourceRef, Turn
-from memagent.core.reports import Quarantined, SourceFilter, Touched
-from memagent.core.snapshot import AppliedOp, Commit, Entry, ItemChange, JournalRow
+from memagent.core.snapshot import (
+    AppliedOp,
+    Commit,
+    Entry,
+    ItemChange,
+    JournalRow,
+    Quarantined,
+    SourceFilter,
+    Touched,
+)
 from memagent.core.trials import TrialEnded, TrialStarted
 from memagent.memory.bank import MemoryBank
 from memagent.state.adjacency import item_node

@@ -61,10 +61,9 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from memagent.core.errors import InputError, StoreError, StoreUnavailable
-from memagent.journal.postgres import PostgresBackend
-from memagent.journal.postgres_engine import close_pool, pooled_engine
+from memagent.journal.postgres import PostgresBackend, close_pool, pooled_engine
+from memagent.journal.reader import row_security
 from memagent.journal.rows import NAMED, SCHEMA_LOCK, SETTING
-from memagent.journal.schema import row_security
 
 REVISION: Final = "0001"
 """The revision that this metadata describes."""

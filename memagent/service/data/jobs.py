@@ -31,10 +31,10 @@ from memagent.client.wire import Job, JobKind, JobState
 from memagent.config import ServiceSettings
 from memagent.core.errors import InputError, MemAgentError
 from memagent.core.long_work import aside
-from memagent.core.records import Scope, Session, content_id
-from memagent.core.reports import IngestReport
+from memagent.core.records import Scope, Session, content_id, system_clock
+from memagent.core.snapshot import IngestReport
 from memagent.journal.open_database import DatabaseJournal
-from memagent.journal.rows import scope_digest, scope_key, system_clock
+from memagent.journal.rows import scope_digest, scope_key
 from memagent.memory.care.redaction import needles_of_all, searched
 from memagent.memory.facade import Memory
 from memagent.service.data.banks import Banks, describe_file, open_file

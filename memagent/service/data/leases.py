@@ -39,8 +39,8 @@ from sqlalchemy import Connection, Row, func, select, text
 
 from memagent.client.wire import Job, JobKind, JobState
 from memagent.core.errors import InputError, MemAgentError, StoreUnavailable
-from memagent.core.records import Scope
-from memagent.journal.rows import from_microseconds, system_clock, to_microseconds
+from memagent.core.records import Scope, system_clock
+from memagent.journal.rows import from_microseconds, to_microseconds
 from memagent.service.data.database import ServiceDatabase, claims, jobs, keys, snapshots
 
 SCOPES: Final = ("memory:read", "memory:write", "memory:delete", "chat", "admin")

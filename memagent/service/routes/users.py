@@ -43,12 +43,10 @@ from memagent.core.answers import Answer, Question, Reply
 from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.ops import Delete
 from memagent.core.records import Id, Scope, Session, Trust, Turn, content_id
-from memagent.core.reports import ErasureReceipt, IngestReport, SourceFilter
-from memagent.core.snapshot import Commit, Entry
+from memagent.core.snapshot import Commit, Entry, ErasureReceipt, IngestReport, SourceFilter
 from memagent.core.trials import Trial
-from memagent.experience import Learned, Recall
+from memagent.experience import Learned, Recall, get_trial, newest_trials
 from memagent.memory.bank import system_clock
-from memagent.memory.reporting import get_trial, newest_trials
 from memagent.memory.transfer import ExportReport, import_bank
 from memagent.service.access import Call, caller_of, may, may_for_user, once, service_of
 from memagent.service.data.leases import LOCAL_USER

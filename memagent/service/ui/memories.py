@@ -26,6 +26,7 @@ from memagent.core.long_work import aside
 from memagent.core.ops import Update
 from memagent.core.records import Granularity, MemoryItem, Session, TimeSpan, Turn, content_id
 from memagent.core.snapshot import Commit, HistoryEntry
+from memagent.memory.facade import Listing
 from memagent.pages.journal_words import Piece, word_diff
 from memagent.service.routes import users as care
 from memagent.service.routes.exchange import (
@@ -51,7 +52,6 @@ from memagent.service.ui.frame import (
     when,
 )
 from memagent.service.ui.turns import quotations, score_share
-from memagent.state.listing import Listing
 
 router = page_router()
 _UNCHANGED = "Nothing was changed."

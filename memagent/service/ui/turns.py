@@ -37,8 +37,8 @@ from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.recipes import RECIPES, recipe_of
 from memagent.core.records import Session, Turn, content_id
 from memagent.core.snapshot import Commit, JournalRow
+from memagent.experience import newest_trials
 from memagent.memory.incoming import split_session
-from memagent.memory.reporting import newest_trials
 from memagent.memory.threads import is_reply, thread_turns
 from memagent.pages.journal_words import (
     EntryView,

@@ -19,7 +19,7 @@ from memagent.core.snapshot import Erased
 Say = Callable[[str], None]
 for _name in (
     "memagent.checkpoints.store memagent.embed.static memagent.embed.static "
-    "memagent.embed.static memagent.journal.sqlite memagent.journal.schema "
+    "memagent.embed.static memagent.journal.sqlite memagent.journal.reader "
     "memagent.journal.postgres memagent.checkpoints.server"
 ).split():
     import_module(_name)

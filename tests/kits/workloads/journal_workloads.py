@@ -22,10 +22,10 @@ from postgres_kit import journal_at
 from memagent.core.errors import VersionConflict
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, Erased, StatsDelta
-from memagent.journal import open_database as embedding_cache, postgres as postgres_journal, schema
+from memagent.journal import open_database as embedding_cache, postgres as postgres_journal, reader
 from memagent.protocols import Vector
 
-PRELOADED = (embedding_cache, postgres_journal, schema)
+PRELOADED = (embedding_cache, postgres_journal, reader)
 """Loaded on demand elsewhere; loaded here so that a forked process does not spend its time
 on it.
 """

@@ -19,7 +19,7 @@ from memagent.core.exchange import (
     ToolCall,
 )
 from memagent.llm import wrappers as redacting
-from memagent.opening.parts import build_model
+from memagent.opening.open_store import build_model
 from memagent.testing.models import FunctionModel
 from memagent.tracing.masking import Mask
 

@@ -17,8 +17,8 @@ from memagent import Agent
 from memagent.core.answers import SUPPORTED_FROM, Answer, Citation, Hit, Verdict
 from memagent.core.errors import ConfigError
 from memagent.core.records import MemoryItem
-from memagent.memory.citing import NOT_CARRIED, cite
 from memagent.memory.judging.certainty import FEATURES, MODEL_FILE, OVERALL, open_model
+from memagent.memory.judging.evidence import NOT_CARRIED, cite
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 JUNE = datetime(2024, 6, 2, tzinfo=UTC)

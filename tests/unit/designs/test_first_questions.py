@@ -14,7 +14,7 @@ from places import ROOT
 from memagent import Agent
 from memagent.core.answers import Answer, Citation, Hit, Verdict
 from memagent.core.records import MemoryItem
-from memagent.memory.citing import OF_ANOTHER, OPPOSITE, cite
+from memagent.memory.judging.evidence import OF_ANOTHER, OPPOSITE, cite
 from memagent.testing.models import FunctionModel
 
 DATA: dict[str, Any] = json.loads(

@@ -11,8 +11,7 @@ from bank_kit import new_bank, session
 from memagent import Agent
 from memagent.cli.views import stats_view
 from memagent.core.records import Event, EventEdge, NodeKind, Relation
-from memagent.core.reports import GraphStats
-from memagent.core.snapshot import GraphDelta
+from memagent.core.snapshot import GraphDelta, GraphStats
 from memagent.events.visibility import graph_stats
 from memagent.memory.facade import Memory
 from memagent.state.fold import EMPTY_STATE

@@ -14,7 +14,7 @@ from memagent.build import NoModel
 from memagent.core.answers import Answer, Question
 from memagent.core.ops import Noop, RejectReason
 from memagent.core.records import Chunk, Fact, Session, TimeSpan, Trust, Turn
-from memagent.core.reports import IngestReport
+from memagent.core.snapshot import IngestReport
 from memagent.designs.base import SlotContext
 from memagent.designs.parts.rules.answerer import NO_MODEL_ABSTAINED_NOTE, NO_MODEL_NOTE
 from memagent.designs.parts.rules.manager import VerbatimExtractor, pieces

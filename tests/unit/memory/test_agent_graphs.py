@@ -28,8 +28,8 @@ from memagent.graphs.answer import ANSWER
 from memagent.graphs.ingest import INGEST
 from memagent.graphs.state import AgentContext
 from memagent.memory.bank import MemoryBank
-from memagent.memory.citing import NOT_CARRIED
 from memagent.memory.incoming import split_session
+from memagent.memory.judging.evidence import NOT_CARRIED
 from memagent.testing import FunctionModel, ScriptedModel
 from memagent.testing.kits import small_conversation
 

@@ -19,7 +19,7 @@ from memagent.core.errors import InputError, ModelUnavailable, StoreError, Store
 from memagent.core.records import Trust
 from memagent.core.snapshot import EMPTY
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.opening.parts import build_embedder, embedder_settings
+from memagent.opening.open_store import build_embedder, embedder_settings
 from memagent.testing import FunctionModel, ScriptedModel
 
 MAY = datetime(2024, 5, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from memagent import Agent
 from memagent.core.errors import InputError, MemoryNotFound, VersionConflict
 from memagent.core.ops import Add, OpBatch, Update
 from memagent.core.records import Fact, Scope, Session, SourceRef, Trust, Turn
-from memagent.core.reports import SourceFilter
+from memagent.core.snapshot import SourceFilter
 from memagent.embed.static import HashEmbedder
 from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank

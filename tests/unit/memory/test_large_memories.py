@@ -27,8 +27,8 @@ from memagent.memory import log as log_module
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import undo
 from memagent.memory.facade import Memory
+from memagent.memory.log import MOST_PAST
 from memagent.memory.timetravel import as_of
-from memagent.memory.view import MOST_PAST
 from memagent.service.hosting import collect_when_idle, serving_interpreter
 from memagent.state.fold import EMPTY_STATE, BankState, apply
 

@@ -16,9 +16,8 @@ from memagent.core.records import Event, Fact, MemoryItem, NodeKind, Session, So
 from memagent.core.snapshot import GraphDelta
 from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
-from memagent.memory.facade import Memory
+from memagent.memory.facade import Listing, Memory
 from memagent.state.fold import BankState, age_key, change_key
-from memagent.state.listing import Listing
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 

@@ -22,7 +22,7 @@ from memagent.designs.parts import retrieval as relating
 from memagent.designs.parts.rules import manager as extractor
 from memagent.graphs import ingest
 from memagent.journal import open_database as database
-from memagent.memory import log, view
+from memagent.memory import log
 
 LONG = "".join(f"I met number {number} in town. " for number in range(3_000))[:60_000]
 
@@ -71,7 +71,7 @@ async def remembered(patch: pytest.MonkeyPatch, path: Path, texts: Sequence[str]
     patch.setattr(long_work, "SLICE_S", 0.0)
     patch.setattr(long_work, "LARGE", 16)
     work.watch(patch, extractor, "pieces", len)
-    work.watch(patch, view, "most_similar", len)
+    work.watch(patch, log, "most_similar", len)
     work.watch(patch, relating, "_fitting")
     work.watch(patch, ingest, "validate_ops", len)
     work.watch(patch, database, "_prepared", len)

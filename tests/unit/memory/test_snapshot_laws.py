@@ -19,8 +19,8 @@ from memagent.core.snapshot import EMPTY, MemorySnapshot
 from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import undo
+from memagent.memory.log import ViewContent
 from memagent.memory.timetravel import diff, restore_snapshot, restoring_entry
-from memagent.memory.view import ViewContent
 from memagent.state.effects import plan_commit
 from memagent.state.fold import (
     EMPTY_STATE,

@@ -34,6 +34,7 @@ from memagent.core.exchange import (
     Usage,
 )
 from memagent.core.records import content_id
+from train.credit.groups import Stateless
 from train.errors import TrainFault
 from train.sampling.batcher import (
     BatchStats,
@@ -66,20 +67,13 @@ class SampledCall:
     prompt_tokens: int
 
 
-class SamplerHook:
+class SamplerHook(Stateless):
     """Changes nothing; the base of hooks."""
 
     def sampling(self, call: SampledCall, planned: Sampling, /) -> Sampling:
         """Return the sampling of a call. It depends on the arguments and the state alone."""
         del call
         return planned
-
-    def state(self) -> Mapping[str, Any]:
-        """Return all that is kept between steps, as values that JSON can hold."""
-        return {}
-
-    def load(self, state: Any, /) -> None:
-        """Take over what `state` returned."""
 
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=256)

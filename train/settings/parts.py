@@ -271,10 +271,11 @@ _SYNTHETIC: Final = (
 )
 
 
-class _SilentModel:
+class SilentModel:
     """The model of an agent that speaks through its policy only."""
 
     async def complete(self, request: ModelRequest) -> ModelResponse:  # noqa: ARG002 - interface
+        """Refuse to answer."""
         raise ConfigError("a training agent speaks through its policy only")
 
 
@@ -317,7 +318,7 @@ class ActingWorld:
         store = open_store(path=":memory:", embedder=settings.agent.embedder)
         agent = store.agent(
             Scope(user_id="train"),
-            model=_SilentModel(),
+            model=SilentModel(),
             design=design_of(settings),
             keep_unreadable=True,
         )

@@ -104,7 +104,13 @@ class LoGoGRPOTrainer(GRPOTrainer):
                 model=model,
                 reward_funcs=_no_reward,
                 args=args,
-                train_dataset=_rows_of(self._episodes),
+                # The rows that stand for episodes in TRL's data loader.
+                train_dataset=Dataset.from_list(
+                    [
+                        {"prompt": [{"role": "user", "content": each.id}], "episode": place}
+                        for place, each in enumerate(self._episodes)
+                    ]
+                ),
                 processing_class=processing_class,
                 **options,
             )
@@ -126,7 +132,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         self.policy = policy_of(self)
         self.policy.hook = args.plugins.sampler_hook
         self.experience: StepSource = experience(self.policy)
-        self.experience.read_entropies = self._step_reader.entropies_of
+        self.experience.collector.read_entropies = self._step_reader.entropies_of
         self.experience.read_logps = self._step_reader.logps_of
         self.last_step: Step | None = None
         """The step that the present update learns from; for callbacks and reports."""
@@ -336,16 +342,6 @@ def _note(trainer: LoGoGRPOTrainer, figures: Mapping[str, float]) -> None:
     """Add figures to those of the next log."""
     for name, value in figures.items():
         trainer._metrics["train"][name].append(value)  # noqa: SLF001 - TRL's own
-
-
-def _rows_of(episodes: Sequence[Episode]) -> Dataset:
-    """Return the rows that stand for episodes in TRL's data loader."""
-    return Dataset.from_list(
-        [
-            {"prompt": [{"role": "user", "content": episode.id}], "episode": place}
-            for place, episode in enumerate(episodes)
-        ]
-    )
 
 
 @contextmanager

@@ -259,7 +259,7 @@ class RunSettings(Part):
 SPLITS: Final = ("train", "validation", "test", "demonstrations")
 """Streams of tasks, in the order of their seeds."""
 MEANINGLESS: Final = frozenset(
-    """credit credit_unit local_probability reruns local_weight anchor_in_group balance
+    """credit credit_unit forks local_probability reruns local_weight anchor_in_group balance
     anchor_selector sessions questions rehearsal compression unreadable rejected evidence
     worth measure temporal answer_members answer_questions allocation selectors hinter
     group_source roles""".split()

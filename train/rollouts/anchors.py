@@ -106,8 +106,10 @@ def draw_anchors(
 # What memory shows is where a policy has a choice to make (ARPO, arXiv 2507.19849; AEPO,
 # 2510.14545: branch after a tool call whose next tokens have a high entropy). A fork is
 # given the anchor's replies up to its call of the highest entropy after a recall and says
-# the rest anew. The paper branches while a run goes on, by the rise of the entropy over
-# its beginning; here the whole session is known first.
+# the rest anew. The papers branch while a run goes on, by the rise of the entropy over
+# its beginning; here the whole session is known first. So the anchor's own reply is not
+# quite a fresh draw (what it led to was less uncertain); `anchor_in_group = false` leaves
+# it out.
 
 
 def fork_at(calls: Sequence[Call], read: EntropyReader | None) -> int:
@@ -119,9 +121,11 @@ def fork_at(calls: Sequence[Call], read: EntropyReader | None) -> int:
     left out unless there are no others. 0 without calls.
     """
     traces = {call.response.id: call.response.tokens for call in calls if call.response.tokens}
-    told: TokenValues = {key: [-logp for logp in each.logprobs] for key, each in traces.items()}
-    if read is not None and traces:
-        told = read(traces, {call.response.id: call.role for call in calls})
+    told: TokenValues = (
+        {key: [-logp for logp in each.logprobs] for key, each in traces.items()}
+        if read is None or not traces
+        else read(traces, {call.response.id: call.role for call in calls})
+    )
 
     def doubt(place: int) -> tuple[bool, float]:
         values = told.get(calls[place].response.id) or [0.0]

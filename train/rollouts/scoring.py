@@ -261,10 +261,9 @@ async def _fresh_comparison(
     grading: Grading, group: RolloutGroup, place: int, member: int
 ) -> Comparison:
     """Rerun a session from a member's memory and compare the reruns."""
-    collector = grading.collector
-    local = collector.anchored(group, place, member)
-    numbers = range(collector.plan.reruns)
-    reruns = await collector.rerun(group, place, local.start, numbers, local.given)
+    local = grading.collector.anchored(group, place, member)
+    numbers = range(grading.collector.plan.reruns)
+    reruns = await grading.collector.rerun(group, place, local.start, numbers, local.given)
     return await _local_comparison(grading, group, replace(local, reruns=reruns))
 
 

@@ -104,13 +104,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
                 model=model,
                 reward_funcs=_no_reward,
                 args=args,
-                # The rows that stand for episodes in TRL's data loader.
-                train_dataset=Dataset.from_list(
-                    [
-                        {"prompt": [{"role": "user", "content": each.id}], "episode": place}
-                        for place, each in enumerate(self._episodes)
-                    ]
-                ),
+                train_dataset=_rows_of(self._episodes),
                 processing_class=processing_class,
                 **options,
             )
@@ -342,6 +336,16 @@ def _note(trainer: LoGoGRPOTrainer, figures: Mapping[str, float]) -> None:
     """Add figures to those of the next log."""
     for name, value in figures.items():
         trainer._metrics["train"][name].append(value)  # noqa: SLF001 - TRL's own
+
+
+def _rows_of(episodes: Sequence[Episode]) -> Dataset:
+    """Return the rows that stand for episodes in TRL's data loader."""
+    return Dataset.from_list(
+        [
+            {"prompt": [{"role": "user", "content": episode.id}], "episode": place}
+            for place, episode in enumerate(episodes)
+        ]
+    )
 
 
 @contextmanager

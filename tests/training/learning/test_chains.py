@@ -259,9 +259,7 @@ def test_a_run_whose_policy_chooses_trains_by_trend_and_deviation(
     [line] = (tmp_path / "run/stage0/steps.jsonl").read_text("utf-8").splitlines()
     assert {group["role"] for group in json.loads(line)["groups"]} == {"planner", "manager"}
     plan = CreditPlan(credit={"session": 1.0}, local_weight=0.0, estimator=Skill1())
-    experience = _experience(
-        chains, chains.random_policy(0), plan=plan, selects=True, members=12
-    )
+    experience = _experience(chains, chains.random_policy(0), plan=plan, selects=True, members=12)
     experience.agent = chains.agent_of(
         replace(chains.DESIGN, feedback=sys.modules["chain_world"].ChosenValue())
     )

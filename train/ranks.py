@@ -82,9 +82,7 @@ class Alone:
         """Return the tensor."""
         return tensor
 
-    def gather_for_metrics(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor."""
-        return tensor
+    gather_for_metrics = gather
 
     def reduce(self, tensor: torch.Tensor, **_: Any) -> torch.Tensor:
         """Return the tensor."""

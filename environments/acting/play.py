@@ -23,7 +23,11 @@ MOST_STEPS = 1_000
 
 
 class Player(Protocol):
-    """Chooses actions for a task."""
+    """Chooses actions for a task.
+
+    One that follows certain memories may name them by `used`, a tuple of ids: its next
+    step says so, and an outcome is theirs.
+    """
 
     async def act(self, task: Any, memories: Sequence[MemoryItem], trial: Trial, /) -> str | None:
         """Return the next action after the trial's steps; None gives up."""
@@ -44,7 +48,10 @@ async def play_task(
         if action is None:
             break
         seen = task.step(action)
-        trial = trial.with_step(TrialStep(action=action, observation=seen.text, reward=seen.reward))
+        used: tuple[str, ...] = getattr(player, "used", ())
+        trial = trial.with_step(
+            TrialStep(action=action, observation=seen.text, reward=seen.reward, used=used)
+        )
         trial = trial if agent is None else await agent.compact(trial)
     reward = sum(step.reward or 0.0 for step in trial.steps)
     success = bool(seen.success)

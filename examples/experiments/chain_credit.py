@@ -12,6 +12,20 @@ Forks say nothing, so `asof` and `gain` cost no token, and `local` none beyond t
 `bonus` adds a reward for a lesson that was written and shown in a later task that was
 solved, to `terminal` and `session` (as SAGE does). Rewards tell their parts, so estimators
 that weigh parts can be named in `[trainer] estimator`.
+
+With `selects` the policy also chooses, right after the recall, which case is done again.
+That call is compared by itself, and its own task counts too:
+
+    terminal         as above
+    session          success in this and the later tasks
+    asof, local      success in this task, and in the later ones on forks
+    gain             that, less the success in all these on forks of the memory before
+
+Then each member tells the outcome of its task, the value of the case it followed and the
+best value it was shown, as the estimator `skill1` asks. `forks = true` makes reruns of a
+task begin at its most uncertain call: a rerun that parts at the lesson plays the task as
+it was. Choice and lesson then are one run with one reward, of which `tree_calls` gives
+each call what it decided.
 """
 
 from __future__ import annotations
@@ -27,6 +41,7 @@ from typing import Any, cast
 from chain_world import (
     NO_LEARNER,
     TASKS,
+    ChosenValue,
     Link,
     Worth,
     agent_of,
@@ -40,6 +55,7 @@ from environments.acting.play import CasePlayer
 from environments.acting.procedures import ProcedureTask
 from environments.acting.task import ActingTask
 from environments.records import Episode
+from memagent.core.errors import ConfigError
 from memagent.core.exchange import ModelResponse, Role
 from memagent.core.snapshot import MemorySnapshot
 from memagent.designs.base import MemoryDesign
@@ -48,12 +64,14 @@ from train.credit.advantages import leave_one_out
 from train.credit.groups import CreditGroup, GroupKey, Member
 from train.ranks import joined, shared
 from train.rollouts.acting import ActingExperience
-from train.rollouts.experience import Step, credit_groups
+from train.rollouts.anchors import fork_at
+from train.rollouts.experience import Step, credit_groups, sampled_of
 from train.run.config import LoGoGRPOConfig
 from train.run.plans import EpisodeFigures, Evaluation, credit_plan
 from train.run.task import TrainingTask
-from train.sampling.policy import PolicyModel
+from train.sampling.policy import Call, PolicyModel
 from train.sync import run_sync
+from train.techniques.credit.tree_calls import tree_calls
 
 
 def used_later(links: Sequence[Link], place: int) -> bool:
@@ -81,8 +99,17 @@ class PlayedGroup:
     @property
     def said(self) -> dict[str, ModelResponse]:
         """Every reply by its id."""
+        return {call.response.id: call.response for call in self._calls}
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """The role of every reply by its id."""
+        return {call.response.id: call.role for call in self._calls}
+
+    @property
+    def _calls(self) -> list[Call]:
         links = [*self.reruns, *(link for links in self.chains for link in links)]
-        return {reply.id: reply for link in links for reply in link.responses}
+        return [call for link in links for call in link.calls]
 
 
 @dataclass(kw_only=True)
@@ -98,6 +125,10 @@ class ChainExperience(ActingExperience):
     reruns: int = 4
     bonus: float = 0.0
     """For a lesson that was written and shown in a later task that was solved."""
+    selects: bool = False
+    """Whether the policy chooses the case that is done again."""
+    forks: bool = False
+    """Whether reruns of a task repeat its anchor up to the most uncertain call."""
 
     async def gather(self, episodes: Sequence[Episode], *, step: int) -> Step:
         """Play and credit the chains of one step."""
@@ -106,14 +137,17 @@ class ChainExperience(ActingExperience):
             played = [await self.group(episode.id, step) for episode in episodes]
         done = perf_counter()
         said = {key: reply for each in played for key, reply in each.said.items()}
-        groups = [group for each in played for group in each.groups]
+        roles = {key: role for each in played for key, role in each.roles.items()}
+        traces = {key: reply.tokens for key, reply in said.items() if reply.tokens is not None}
+        sampled = sampled_of(traces, roles, entropies=self.read_entropies)
+        groups = [replace(group, sampled=sampled) for each in played for group in each.groups]
         credit, marks = credit_groups(groups, self.plan, seed=f"{self.seed}/{step}")
         kept = {key: value for key, value in credit.advantages.items() if key in said}
         links = [link for each in played for links in each.chains for link in links]
         return Step(
             credit=replace(credit, advantages=kept),
-            traces={key: said[key].tokens for key in kept},  # type: ignore[misc]
-            roles=dict.fromkeys(kept, Role.MANAGER),
+            traces={key: traces[key] for key in kept},
+            roles={key: roles[key] for key in kept},
             groups=tuple(groups),
             rollouts=(),
             marks=marks,
@@ -141,15 +175,25 @@ class ChainExperience(ActingExperience):
             here = [links[place] for links in chains]
             used = [float(used_later(links, place)) for links in chains] if paid else ()
             for credit in self.plan.credits:
-                rewards = await self.rewards(credit, chain, place, chains)
                 lent = used if credit in ("terminal", "session") else ()
-                groups.append(self._compared(credit, key, place, here, rewards, lent))
+                for role in self._roles:
+                    rewards = await self.rewards(credit, chain, place, chains, role=role)
+                    groups.append(self._compared(credit, key, place, here, rewards, lent, role))
             if self.plan.local_weight and draws.random() < self.local_probability:
                 anchor = draws.choice(here)
-                rerun = await self.rerun(chain, place, anchor.before, f"{key}/s{place}", str(step))
-                every = [*rerun, anchor]
-                values = await self._worths(chain, place, [link.after for link in every])
-                groups.append(self._compared("local", key, place, every, values))
+                at = fork_at(anchor.calls, self.read_entropies) if self.forks else 0
+                rerun = await self.rerun(
+                    chain, place, anchor.before, f"{key}/s{place}", str(step), anchor.responses[:at]
+                )
+                every = [*rerun, replace(anchor, calls=anchor.calls[at:])]
+                left = await self._worths(chain, place, [link.after for link in every])
+                ahead = len(chain) - place - 1
+                whole = [
+                    link.success + ahead * value for link, value in zip(every, left, strict=True)
+                ]
+                for role in self._roles if self.plan.estimator is not tree_calls else (None,):
+                    values = left if role is Role.MANAGER else whole
+                    groups.append(self._compared("local", key, place, every, values, (), role))
                 again += rerun
         return PlayedGroup(chains=chains, reruns=again, groups=groups)
 
@@ -159,17 +203,34 @@ class ChainExperience(ActingExperience):
         chain: Sequence[ProcedureTask],
         place: int,
         chains: Sequence[Sequence[Link]],
+        *,
+        role: Role = Role.MANAGER,
     ) -> list[float]:
-        """Return what a credit gives the lesson of each run after one task."""
+        """Return what a credit gives the lesson of each run after one task, or its choice.
+
+        The choice is that of the planner; the outcome of the task itself is its own.
+        """
+        own = int(role is not Role.MANAGER)
         if credit == "terminal":
             return [fmean(link.success for link in links) for links in chains]
         if credit == "session":
-            return [sum(link.success for link in links[place + 1 :]) for links in chains]
+            return [sum(link.success for link in links[place + 1 - own :]) for links in chains]
         left = await self._worths(chain, place, [links[place].after for links in chains])
+        ahead = len(chain) - place - 1
+        if own:
+            played = [links[place].success for links in chains]
+            left = [one + ahead * other for one, other in zip(played, left, strict=True)]
         if credit == "asof":
             return left
-        without = await self._worths(chain, place, [links[place].before for links in chains])
-        return [one - other for one, other in zip(left, without, strict=True)]
+        before = [links[place].before for links in chains]
+        without = await self._worths(chain, place - own, before)
+        scale = ahead + 1 if own else 1
+        return [one - scale * other for one, other in zip(left, without, strict=True)]
+
+    @property
+    def _roles(self) -> tuple[Role, ...]:
+        """The roles whose calls are compared by themselves."""
+        return (Role.PLANNER, Role.MANAGER) if self.selects else (Role.MANAGER,)
 
     async def _worths(
         self, chain: Sequence[ProcedureTask], place: int, memories: Sequence[MemorySnapshot]
@@ -182,24 +243,29 @@ class ChainExperience(ActingExperience):
     async def chain(self, chain: Sequence[ProcedureTask], key: str, draw: str) -> list[Link]:
         """Play one chain with the draws of a key."""
         with self.policy.participant():
-            return await played_chain(self.agent, chain, model=self.policy.bound(key), draw=draw)
+            model = self.policy.bound(key)
+            return await played_chain(
+                self.agent, chain, model=model, draw=draw, selects=self.selects
+            )
 
     async def rerun(
         self, chain: Sequence[ProcedureTask], place: int, memory: MemorySnapshot, key: str,
-        draw: str,
+        draw: str, given: Sequence[ModelResponse] = (),
     ) -> list[Link]:  # fmt: skip
-        """Play one task several times from one memory."""
+        """Play one task several times from one memory; the first replies may be given."""
 
         async def again(number: int) -> Link:
             with self.policy.participant():
-                view = self.policy.bound(f"{key}/{number}")
-                return await linked(self.agent, chain, place, memory, model=view, draw=draw)
+                view = self.policy.bound(f"{key}/{number}", given=given)
+                return await linked(
+                    self.agent, chain, place, memory, model=view, draw=draw, selects=self.selects
+                )
 
         links = list(await asyncio.gather(*map(again, range(self.reruns))))
         assert {link.before.digest for link in links} == {memory.digest}
         return links
 
-    def _compared(
+    def _compared(  # noqa: PLR0913 (what a comparison rests on)
         self,
         credit: str,
         key: str,
@@ -207,8 +273,12 @@ class ChainExperience(ActingExperience):
         links: Sequence[Link],
         rewards: Sequence[float],
         used: Sequence[float] = (),
+        role: Role | None = Role.MANAGER,
     ) -> CreditGroup:
-        """Return what is compared; `used` says how much of the bonus each run earns."""
+        """Return what is compared: the calls of a role, or with None all of them.
+
+        `used` says how much of the bonus each run earns.
+        """
         branch: Any = self.plan.credits.get(credit, credit)
         if self.plan.control == "random_reward":
             draws = random.Random(f"{key}/{credit}/{place}")
@@ -217,18 +287,32 @@ class ChainExperience(ActingExperience):
         members = tuple(
             Member(
                 reward=reward + self.bonus * bonus,
-                parts={"success": reward, "used": bonus},
+                parts={"success": reward, "used": bonus} | self._skills(link, reward),
                 weights={"success": 1.0, "used": self.bonus},
-                response_ids=tuple(each.id for each in link.responses),
+                response_ids=tuple(
+                    call.response.id for call in link.calls if role is None or call.role is role
+                ),
                 start=start,
                 version=self.policy.version,
             )
             for link, reward, bonus in zip(links, rewards, used or [0.0] * len(links), strict=True)
         )
         group = GroupKey(
-            branch=branch, role=Role.MANAGER, episode_id=key, session=place, start=start
+            branch=branch,
+            role=role or Role.MANAGER,
+            episode_id=key,
+            session=place,
+            start=start,
         )
         return CreditGroup(key=group, members=members)
+
+    def _skills(self, link: Link, reward: float) -> dict[str, float]:
+        """Return what `skill1` reads; {} without a choice, draws where rewards are random."""
+        if not self.selects:
+            return {}
+        if self.plan.control == "random_reward":
+            return {"outcome": reward, "trend": reward, "best": 0.0}
+        return {"outcome": link.success, "trend": link.trend, "best": link.best}
 
     async def probed(
         self, episode: Episode, number: int
@@ -254,6 +338,11 @@ class ChainExperience(ActingExperience):
                 for links, advantage in zip(chains, leave_one_out(values), strict=True):
                     for reply in links[place].responses:
                         found[name][reply.id] = advantage
+            own = leave_one_out([sum(link.success for link in ls[place:]) for ls in chains])
+            for links, advantage in zip(chains, own, strict=True):
+                for call in links[place].calls:
+                    if call.role is Role.PLANNER:  # its own task is one of those it decides
+                        found["as of"][call.response.id] = advantage / self.length
             whole += [reply.id for links in chains for reply in links[place].responses]
         return played.groups, played.said, whole, found
 
@@ -268,7 +357,15 @@ class ChainTask(TrainingTask):
         policy: PolicyModel,
         episodes: Sequence[Episode],  # noqa: ARG002 - interface
     ) -> Any:
-        """Return the source of steps that a configuration describes."""
+        """Return the source of steps that a configuration describes.
+
+        Raises `ConfigError` for forks of tasks in which the policy says one word.
+        """
+        if args.forks and not self.selects:
+            raise ConfigError(
+                "trainer.forks: a task has one call, so a fork is a rerun; set "
+                "environment.options.selects"
+            )
         return ChainExperience(
             policy=policy,
             agent=self._agent(),
@@ -279,7 +376,14 @@ class ChainTask(TrainingTask):
             local_probability=args.local_probability,
             reruns=args.reruns,
             bonus=getattr(self.env, "bonus", 0.0),
+            selects=self.selects,
+            forks=args.forks,
         )
+
+    @property
+    def selects(self) -> bool:
+        """Whether the policy chooses the case that is done again."""
+        return bool(getattr(self.env, "selects", False))
 
     def evaluate(self, policy: PolicyModel, split: str, count: int, *, skip: int = 0) -> Evaluation:
         """Play the chains of a split; the policy samples, as in training.
@@ -301,7 +405,9 @@ class ChainTask(TrainingTask):
             with policy.participant():
                 view = policy.bound(f"eval/{name}", sampling=sampling)
                 chain = chain_of(name, self.sessions)
-                links = await played_chain(agent, chain, model=view, draw="test")
+                links = await played_chain(
+                    agent, chain, model=view, draw="test", selects=self.selects
+                )
             figures = {
                 "success": fmean(link.success for link in links),
                 "last_third": late_third(links),
@@ -317,4 +423,5 @@ class ChainTask(TrainingTask):
 
     def _agent(self) -> Any:
         """Return the agent of the run's design, whose clock stands still."""
-        return agent_of(cast(MemoryDesign, load("designs", self.settings.agent.design)))
+        design = cast(MemoryDesign, load("designs", self.settings.agent.design))
+        return agent_of(replace(design, feedback=ChosenValue()) if self.selects else design)

@@ -6,6 +6,10 @@ worked, else what no case shows as tried. After each task a policy of one word i
 outcome: keep the trial as a case, leave it out, write it over an older case, or drop one.
 The memory goes on to the next task; every trial is journalled as in an app.
 
+With `selects` the same policy also says, right after the recall, which case is done again,
+or that something else is tried; each case then has a value, a moving average of the
+outcomes of the tasks that followed it.
+
 `ChainWorld` stands in a run file as `[environment] kind = "chain_world:ChainWorld"`, with
 `[agent] design = "chain_world:DESIGN"`. A session of an episode is a task.
 """
@@ -13,7 +17,7 @@ The memory goes on to the next task; every trial is journalled as in an app.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -28,12 +32,12 @@ from environments.base import Environment, Split
 from environments.records import Episode
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
-from memagent.core.exchange import Message, ModelResponse, Role
+from memagent.core.exchange import Message, ModelRequest, ModelResponse, Role
 from memagent.core.ops import Delete, MemoryOp, Update
-from memagent.core.records import MemoryItem, Scope, Session, Turn
+from memagent.core.records import ItemStats, MemoryItem, Scope, Session, Turn
 from memagent.core.snapshot import EMPTY, MemorySnapshot
 from memagent.core.trials import SUCCEEDED, Trial
-from memagent.designs.base import Lesson, MemoryDesign, SlotContext
+from memagent.designs.base import Lesson, MemoryDesign, RunningValue, SlotContext
 from memagent.designs.experience.exp_rag import DESIGN as EXP_RAG
 from memagent.designs.learned_policy import LEVELS, MEMORIES, PAIR, STATEMENT, read_reply
 from memagent.designs.parts.lessons import case_of
@@ -142,6 +146,74 @@ def agent_of(design: MemoryDesign, *, path: str = ":memory:") -> AsyncAgent:
     return store.agent(Scope(user_id="chain"), model=FunctionModel(str), design=design)
 
 
+# -- the choice ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenValue(RunningValue):
+    """Moves the value of the case that was followed, and of no other."""
+
+    def __call__(self, trial: Trial, stats: Mapping[str, ItemStats], /) -> Mapping[str, float]:
+        """Return the new value of the case that the trial's steps name."""
+        used = {item_id for step in trial.steps for item_id in step.used}
+        values = super().__call__(trial, stats)
+        return {item_id: value for item_id, value in values.items() if item_id in used}
+
+
+@dataclass
+class SelectingPlayer(CasePlayer):
+    """Asks a model which case to do again; else tries what no case shows as tried."""
+
+    model: Any = None
+    stats: Mapping[str, ItemStats] = field(default_factory=dict)
+    used: tuple[str, ...] = ()
+    """The case that is followed."""
+
+    async def act(self, task: Any, memories: Sequence[MemoryItem], trial: Trial) -> str | None:
+        """Return the next action of the plan that was chosen at the first."""
+        if not trial.steps:
+            cases = sorted(memories, key=lambda item: item.id)[:MEMORIES]
+            message = Message(role="user", content=shown_choice(cases, self.stats))
+            reply = await self.model.complete(ModelRequest(role=Role.PLANNER, messages=(message,)))
+            target = read_reply(reply.text, range(len(cases))).target
+            if target is None:
+                tried = [case.model_copy(update={"tags": ()}) for case in cases]
+                self.planned = self.plan(task, tried)
+            else:
+                self.used = (cases[target].id,)
+                self.planned = [f"{move} {task.thing}" for move in _moves(cases[target].text)]
+        place = len(trial.steps)
+        return self.planned[place] if place < len(self.planned) else None
+
+
+def _number(case: MemoryItem) -> int:
+    """Return the place in the chain of the task that a case is about."""
+    return int(case.text.partition("\n")[0].rpartition("x")[2])
+
+
+def shown_choice(cases: Sequence[MemoryItem], stats: Mapping[str, ItemStats]) -> str:
+    """Return what is known of each case, as the words of a decision."""
+    rows = [[0.5, len(cases) / MEMORIES]]
+    for place, case in enumerate(cases):
+        own = stats.get(case.id, ItemStats())
+        told = _number(case)
+        rows.append(
+            [
+                float(SUCCEEDED in case.tags),
+                min(1.0, max(0.0, own.q_value)),
+                float(own.q_value > 0.0),
+                len(_moves(case.text)) / 2,
+                sum(_number(other) < told for other in cases) / MEMORIES,
+                min(1.0, told / TASKS),
+                float(told == max(map(_number, cases))),
+                place / MEMORIES,
+                1.0,
+            ]
+        )
+    assert all(len(row) == (PAIR if place else STATEMENT) for place, row in enumerate(rows))
+    return " ".join(f"f{round(value * (LEVELS - 1))}" for row in rows for value in row)
+
+
 # -- playing ---------------------------------------------------------------------------
 
 
@@ -152,51 +224,77 @@ class Link:
     trial: Trial
     before: MemorySnapshot
     after: MemorySnapshot
-    responses: tuple[ModelResponse, ...] = ()
-    """What the policy said about it."""
+    calls: tuple[Any, ...] = ()
+    """What the policy said about it, call by call, but for what it was given."""
+
+    @property
+    def responses(self) -> tuple[ModelResponse, ...]:
+        """What the policy said about it."""
+        return tuple(call.response for call in self.calls)
 
     @property
     def success(self) -> float:
         """Whether the task was solved."""
         return float(self.trial.outcome is not None and self.trial.outcome.good)
 
+    @property
+    def trend(self) -> float:
+        """The value, before the task, of the case that was followed; 0 without one."""
+        return max((self.value(key) for step in self.trial.steps for key in step.used), default=0.0)
 
-async def linked(
+    @property
+    def best(self) -> float:
+        """The highest value, before the task, of the cases that were shown; 0 without any."""
+        return max((self.value(use.id) for use in self.trial.shown), default=0.0)
+
+    def value(self, item_id: str) -> float:
+        """Return the value of a case before the task."""
+        return self.before.stats.get(item_id, ItemStats()).q_value
+
+
+async def linked(  # noqa: PLR0913 (a task, its memory and who speaks)
     agent: AsyncAgent, chain: Sequence[ProcedureTask], place: int, memory: MemorySnapshot,
-    *, model: Any = None, draw: str = "",
+    *, model: Any = None, draw: str = "", selects: bool = False,
 ) -> Link:  # fmt: skip
-    """Play one task from a memory, which stays as it is.
+    """Play one task from a memory, which stays as it is; with `selects` the model chooses.
 
     The player's draws depend on the task and `draw` alone, so that a rerun from the same
     memory differs in what the policy says and in nothing else.
     """
     own = agent.at(memory) if model is None else agent.at(memory).with_model(model)
     task, said = deepcopy(chain[place]), len(getattr(model, "calls", ()))
-    trial = await play_task(task, player_of(task, draw), agent=own)
-    calls = getattr(model, "calls", ())[said:]
-    return Link(
-        trial=trial,
-        before=memory,
-        after=own.snapshot(),
-        responses=tuple(call.response for call in calls),
-    )
+    player = player_of(task, draw, model=model if selects else None, stats=memory.stats)
+    trial = await play_task(task, player, agent=own)
+    calls = tuple(getattr(model, "calls", ())[said:])
+    return Link(trial=trial, before=memory, after=own.snapshot(), calls=calls)
 
 
-def player_of(task: ProcedureTask, draw: str) -> CasePlayer:
-    """Return the scripted player, with draws of its own for each task."""
+def player_of(
+    task: ProcedureTask,
+    draw: str,
+    *,
+    model: Any = None,
+    stats: Mapping[str, ItemStats] | None = None,
+) -> CasePlayer:
+    """Return the player, with draws of its own for each task; a script without a model."""
     player = CasePlayer(length=2)
+    if model is not None:
+        player = SelectingPlayer(length=2, model=model, stats=stats or {})
     player.rng = random.Random(f"player {task.text} {draw}")
     return player
 
 
 async def played_chain(
-    agent: AsyncAgent, chain: Sequence[ProcedureTask], *, model: Any = None, draw: str = ""
-) -> list[Link]:
+    agent: AsyncAgent, chain: Sequence[ProcedureTask], *, model: Any = None, draw: str = "",
+    selects: bool = False,
+) -> list[Link]:  # fmt: skip
     """Play a chain; the memory that a task leaves is where the next begins."""
     links: list[Link] = []
     memory = EMPTY
     for place in range(len(chain)):
-        links.append(await linked(agent, chain, place, memory, model=model, draw=draw))
+        links.append(
+            await linked(agent, chain, place, memory, model=model, draw=draw, selects=selects)
+        )
         memory = links[-1].after
     return links
 
@@ -250,13 +348,26 @@ class ChainWorld(Environment):
     """Chains as episodes: a session is a task, and nothing is asked."""
 
     name = "chains"
+    skills_by = "selects"
+    """The option with which the policy chooses what it follows."""
 
     def __init__(
-        self, *, seed: int = 0, sessions: int = TASKS, episodes: int = 400, bonus: float = 0.0
+        self,
+        *,
+        seed: int = 0,
+        sessions: int = TASKS,
+        episodes: int = 400,
+        bonus: float = 0.0,
+        selects: bool = False,
     ) -> None:
-        """`bonus` rewards a lesson that was written and shown in a later solved task."""
+        """Make chains of some tasks.
+
+        `bonus` rewards a lesson that was written and shown in a later solved task; with
+        `selects` the policy chooses the case that is done again.
+        """
         super().__init__()
-        self.seed, self.tasks, self.count, self.bonus = seed, sessions, episodes, bonus
+        self.seed, self.tasks, self.count = seed, sessions, episodes
+        self.bonus, self.selects = bonus, selects
 
     def episodes(self, split: Split = "all") -> Iterator[Episode]:
         """Yield the chains of a split: so many to train on, endless ones for tests."""
@@ -275,8 +386,8 @@ class ChainWorld(Environment):
         return Episode(id=name, sessions=sessions)
 
     def calls(self, sessions: int) -> float:
-        """Return the policy's calls in an episode: one a task."""
-        return float(sessions)
+        """Return the policy's calls in an episode: one a task, two where it selects."""
+        return float(sessions) * (1 + self.selects)
 
     def training_task(self, task: Any) -> Any:
         """Return the task of a run, which plays and credits chains."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from memagent.language.network import Tokenizer, open_network, units
+from memagent.language.network import SCALE, Tokenizer, open_network, read_arrays, units
 from memagent.language.reader import RELATIONS, WEIGHTS_FILE, Reader, Thresholds, open_reader
 from train.reader import measure
 from train.reader.examples import UNKNOWN, Part, Talk, read_talks
@@ -19,7 +19,7 @@ from train.reader.fit import FitPlan, fit, inputs
 from train.reader.network import (
     ReaderNetwork,
     file_arrays,
-    load_network,
+    file_name,
     quantise,
     save_network,
     text_batch,
@@ -164,6 +164,21 @@ def test_a_fit_learns_what_ends_and_numpy_reads_as_torch(data: Path, tmp_path: P
 def test_the_shipped_file_reads_alike_in_torch_and_numpy() -> None:
     texts = ["My sister sold her car.", "Ich wohne jetzt in Graz", "ya no fumo", "thanks!!"]
     assert_alike(open_reader(), load_network(WEIGHTS_FILE), texts, within=1e-2)
+
+
+def load_network(path: Path) -> ReaderNetwork:
+    """The network of a file, with the numbers that inference sees."""
+    arrays = read_arrays(path)
+    vocabulary = arrays["vocabulary"].tobytes().decode("utf-8").split("\n")
+    layers = sum(name.endswith(".qkv.bias") for name in arrays)
+    network = ReaderNetwork(vocabulary, width=arrays["words"].shape[1], layers=layers)
+    state: dict[str, torch.Tensor] = {}
+    for name in network.state_dict():
+        dense, scale = arrays[file_name(name)], arrays.get(file_name(name) + SCALE)
+        scaled = dense if scale is None else dense * scale.astype(np.float32)[:, None]
+        state[name] = torch.from_numpy(scaled.astype(np.float32))
+    network.load_state_dict(state)
+    return network.eval()
 
 
 def assert_alike(

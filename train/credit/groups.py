@@ -29,6 +29,10 @@ TokenValues = Mapping[str, Sequence[float]]
 """One value a token, (C,) by response id."""
 
 
+EntropyReader = Callable[[Mapping[str, TokenTrace], Mapping[str, Role]], TokenValues]
+"""Gives the policy's entropies (C,) by response id, from tokens and roles."""
+
+
 def no_entropies() -> TokenValues:
     """Return {}: there is no model at hand that could tell."""
     return {}

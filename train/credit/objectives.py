@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from train.credit.groups import CreditGroup, Stateful
+from train.credit.groups import CreditGroup, Stateful, Stateless
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +67,7 @@ class Update:
     """Whether it is in the first pass over its batch."""
 
 
-class Objective:
+class Objective(Stateless):
     """Changes nothing; the base of objectives that change one thing."""
 
     looks_ahead = False
@@ -107,13 +107,6 @@ class Objective:
     def figures(self) -> Mapping[str, float]:
         """Return figures for the log of an update."""
         return {}
-
-    def state(self) -> Mapping[str, Any]:
-        """Return all that is kept between steps, as values that JSON can hold."""
-        return {}
-
-    def load(self, state: Any, /) -> None:
-        """Take over what `state` returned."""
 
 
 @dataclass(kw_only=True)

@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cache
 from time import perf_counter
 from typing import Literal
 
@@ -93,7 +94,7 @@ def fit(
     network: ReaderNetwork,
     talks: Sequence[Talk],
     plan: FitPlan,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> ReaderNetwork:
     """Fit the network in place and return it."""
     torch.manual_seed(plan.seed)
@@ -126,12 +127,8 @@ def fit(
                 sums[name] = sums.get(name, 0.0) + float(loss.detach())
             if step % 50 == 0 or place + 1 == len(batches):
                 means = {name: round(value / (place + 1), 3) for name, value in sums.items()}
-                (say or _silent)(f"step {step} of {total}, {perf_counter() - began:.0f} s: {means}")
+                say(f"step {step} of {total}, {perf_counter() - began:.0f} s: {means}")
     return network.eval()
-
-
-def _silent(_: str) -> None:
-    pass
 
 
 def _optimiser(network: ReaderNetwork, plan: FitPlan) -> torch.optim.Optimizer:
@@ -179,13 +176,7 @@ class _Fit:
         self.network = network
         self.plan = plan
         self.tokenizer = Tokenizer(network.vocabulary)
-        self._pieces: dict[str, Pieces] = {}
-
-    def pieces(self, text: str) -> Pieces:
-        """Return a text's pieces, kept."""
-        if text not in self._pieces:
-            self._pieces[text] = self.tokenizer.pieces(text)
-        return self._pieces[text]
+        self.pieces = cache(self.tokenizer.pieces)
 
     def encode(
         self, inputs: Sequence[tuple[list[int], list[int]]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memagent.embed.local_models import packaged_minilm
-from memagent.language.network import ATTENTION_HEADS, SCALE, read_arrays
+from memagent.language.network import ATTENTION_HEADS, SCALE
 from memagent.language.reader import (
     EXTRAS,
     LIGHT,
@@ -236,7 +236,7 @@ def file_arrays(
     }
     moments = input_moments(network, texts)
     for name, value in network.state_dict().items():
-        array, own = value.detach().numpy(), _file_name(name)
+        array, own = value.detach().numpy(), file_name(name)
         if array.ndim == 2:
             step = next((step for start, step in _STEPS.items() if name.startswith(start)), 0.05)
             arrays[own], arrays[own + SCALE] = quantise(array, step, moments.get(name))
@@ -258,27 +258,7 @@ def save_network(
     path.write_bytes(coder.compress(buffer.getvalue()) + coder.flush())
 
 
-def load_network(path: Path) -> ReaderNetwork:
-    """Return the network of a file, with the numbers that inference sees."""
-    arrays = read_arrays(path)
-    vocabulary = arrays["vocabulary"].tobytes().decode("utf-8").split("\n")
-    layers = sum(name.endswith(".qkv.bias") for name in arrays)
-    network = ReaderNetwork(vocabulary, width=arrays["words"].shape[1], layers=layers)
-    state = {
-        name: torch.from_numpy(_dense(_file_name(name), arrays)) for name in network.state_dict()
-    }
-    network.load_state_dict(state)
-    return network.eval()
-
-
-def _dense(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> NDArray[np.float32]:
-    dense = arrays[name].astype(np.float32)
-    if name + SCALE not in arrays:
-        return dense
-    return dense * arrays[name + SCALE].astype(np.float32)[:, None]
-
-
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
     """Return the name in the file of a parameter."""
     return "words" if name == "words.weight" else name.replace("layers.", "layer")
 

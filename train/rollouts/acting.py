@@ -28,11 +28,11 @@ from memagent.core.snapshot import EMPTY
 from memagent.core.trials import Outcome, Trial
 from memagent.core.workspace import credit_segments, workspace_of
 from memagent.protocols import ChatModel
-from train.credit.groups import CreditGroup, GroupKey, Member
+from train.credit.groups import CreditGroup, EntropyReader, GroupKey, Member
 from train.errors import TrainFault
 from train.rollouts.allocation import SuccessHistory
 from train.rollouts.anchors import SessionSpread
-from train.rollouts.experience import EntropyReader, Step, credit_groups, sampled_of
+from train.rollouts.experience import Step, credit_groups, sampled_of
 from train.rollouts.grading import CreditPlan
 from train.sampling.policy import BoundPolicy, PolicyModel
 

@@ -10,11 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Protocol
 
 from environments.play.rollout import MemoryAgent
 from environments.records import Episode
+from memagent.core.exchange import Role
+from train.credit.groups import EntropyReader, TokenValues
 from train.errors import TrainFault
+from train.sampling.policy import Call
 
 
 @dataclass(kw_only=True)
@@ -95,6 +99,39 @@ def draw_anchors(
     return {
         place: member for place, (chance, member) in enumerate(drawn) if chance < chances[place]
     }
+
+
+# Forks: reruns that begin as the anchor's run did and part from it at one call.
+#
+# What memory shows is where a policy has a choice to make (ARPO, arXiv 2507.19849; AEPO,
+# 2510.14545: branch after a tool call whose next tokens have a high entropy). A fork is
+# given the anchor's replies up to its call of the highest entropy after a recall and says
+# the rest anew. The papers branch while a run goes on, by the rise of the entropy over
+# its beginning; here the whole session is known first. So the anchor's own reply is not
+# quite a fresh draw (what it led to was less uncertain); `anchor_in_group = false` leaves
+# it out.
+
+
+def fork_at(calls: Sequence[Call], read: EntropyReader | None) -> int:
+    """Return the place of the call to fork at: the most uncertain one after a recall.
+
+    That is the one whose tokens have the highest mean entropy. Where nobody reads
+    entropies, what the tokens cost in nats (`-log pi`) stands for them: its mean over
+    draws is the entropy. The extractor speaks before memory is searched, so its calls are
+    left out unless there are no others. 0 without calls.
+    """
+    traces = {call.response.id: call.response.tokens for call in calls if call.response.tokens}
+    told: TokenValues = (
+        {key: [-logp for logp in each.logprobs] for key, each in traces.items()}
+        if read is None or not traces
+        else read(traces, {call.response.id: call.role for call in calls})
+    )
+
+    def doubt(place: int) -> tuple[bool, float]:
+        values = told.get(calls[place].response.id) or [0.0]
+        return calls[place].role is not Role.EXTRACTOR, fmean(values)
+
+    return max(range(len(calls)), key=doubt, default=0)
 
 
 # Questions about a memory right after a session.

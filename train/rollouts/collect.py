@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,10 +23,11 @@ from environments.rewards.questions import questions_for
 from environments.views import truncate
 from memagent.async_agent import AsyncAgent
 from memagent.core.errors import ModelError
-from memagent.core.exchange import ModelRequest
+from memagent.core.exchange import ModelRequest, ModelResponse
 from memagent.core.long_work import rare_collections
 from memagent.core.snapshot import EMPTY, MemorySnapshot
 from memagent.protocols import ChatModel
+from train.credit.groups import EntropyReader
 from train.errors import TrainFault
 from train.rollouts.allocation import Allocator, SuccessHistory, even
 from train.rollouts.anchors import (
@@ -35,11 +36,11 @@ from train.rollouts.anchors import (
     SessionSpread,
     as_played,
     draw_anchors,
+    fork_at,
     uniform,
 )
 from train.rollouts.slots import (
     NO_HINTER,
-    AllHints,
     HintedModel,
     Hinter,
     Hints,
@@ -71,6 +72,8 @@ class RolloutPlan:
     """Tells how much of a session's hints its runs are given."""
     teacher: bool = False
     """Whether the prompts of a teacher, the policy with all hints, are noted."""
+    forks: bool = False
+    """Whether reruns repeat the anchor's run up to its most uncertain call (`fork_at`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +95,8 @@ class LocalRuns:
     """The rollout whose memory was shared."""
     start: MemorySnapshot
     reruns: tuple[Rerun, ...]
+    given: tuple[ModelResponse, ...] = ()
+    """The first replies of that rollout in the session, which every rerun repeats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +171,8 @@ class Collector:
     """Gives the right notes of a session, of which the plan's hinter shows a share."""
     taught: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """The teacher's prompt tokens by response id, of the present step."""
+    read_entropies: EntropyReader | None = None
+    """Reads the entropies of calls, for forks; set by the trainer."""
 
     async def collect(self, episodes: Sequence[Episode], *, step: int) -> list[RolloutGroup]:
         """Play all episodes at once and return one group for each.
@@ -206,16 +213,35 @@ class Collector:
         return f"session {place.bit_length()}/{most}"
 
     async def rerun(
-        self, group: RolloutGroup, place: int, memory: MemorySnapshot, numbers: Iterable[int]
+        self,
+        group: RolloutGroup,
+        place: int,
+        memory: MemorySnapshot,
+        numbers: Iterable[int],
+        given: Sequence[ModelResponse] = (),
     ) -> tuple[Rerun, ...]:
-        """Rerun a session after the rollouts.
+        """Rerun a session after the rollouts; each repeats the replies that are given.
 
         A rerun of a number says the same here as it would have said beside the
         rollouts.
         """
         keys = [f"{group.key}/s{place}/{number}" for number in numbers]
         return tuple(
-            await self.together(self._rerun(group.episode, place, memory, key) for key in keys)
+            await self.together(
+                self._rerun(group.episode, place, memory, key, given) for key in keys
+            )
+        )
+
+    def anchored(self, group: RolloutGroup, place: int, member: int) -> LocalRuns:
+        """Return where reruns of a session begin: at a member's memory and, as forks, later."""
+        rollout = group.rollouts[member]
+        calls = rollout.calls_of(group.episode.sessions[place].id) if self.plan.forks else ()
+        return LocalRuns(
+            session=place,
+            member=member,
+            start=rollout.trajectory.traces[place].before,
+            reruns=(),
+            given=tuple(call.response for call in calls[: fork_at(calls, self.read_entropies)]),
         )
 
     async def together(self, runs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -250,7 +276,7 @@ class Collector:
         begun: dict[int, tuple[MemorySnapshot, list[asyncio.Task[Rerun]]]] = {}
 
         def begin_reruns(member: int, place: int, memory: MemorySnapshot) -> None:
-            if place in counts and anchors[place] == member:
+            if not plan.forks and place in counts and anchors[place] == member:
                 keys = [f"{step}/{episode.id}/s{place}/{number}" for number in range(counts[place])]
                 begun[place] = (
                     memory,
@@ -277,8 +303,26 @@ class Collector:
             rollouts=tuple(rollouts),
             locals=tuple(local),
         )
+        if plan.forks:
+            group = await self._forked(group, anchors, counts)
         check_shared_starts(group)
         return group
+
+    async def _forked(
+        self, group: RolloutGroup, anchors: Mapping[int, int], counts: Mapping[int, int]
+    ) -> RolloutGroup:
+        """Return the group with forks of the anchors' sessions, which have to end first."""
+        begun = [
+            self.anchored(group, place, anchors[place])
+            for place in sorted(counts)
+            if group.rollouts[anchors[place]].trace_of(place) is not None
+        ]
+        runs = (
+            self.rerun(group, each.session, each.start, range(counts[each.session]), each.given)
+            for each in begun
+        )
+        reruns = zip(begun, await asyncio.gather(*runs), strict=True)
+        return replace(group, locals=tuple(replace(each, reruns=own) for each, own in reruns))
 
     def _model(self, episode: Episode, policy: ChatModel, key: str) -> ChatModel:
         """Return the model of a run, which is shown hints if the plan has a hinter."""
@@ -297,7 +341,7 @@ class Collector:
         shown = model if self.plan.hinter is NO_HINTER else hinted(self.plan.hinter)
         if not self.plan.teacher:
             return shown
-        return TaughtModel(model=shown, teacher=hinted(AllHints()), note=self._note)
+        return TaughtModel(model=shown, teacher=hinted(Hinter(always=1.0)), note=self._note)
 
     def _note(self, response_id: str, request: ModelRequest) -> None:
         self.taught[response_id] = self.policy.prompt_ids(request)
@@ -339,8 +383,15 @@ class Collector:
         )
         return Rollout(trajectory=trajectory, calls=tuple(policy.calls))
 
-    async def _rerun(self, episode: Episode, place: int, memory: MemorySnapshot, key: str) -> Rerun:
-        policy = self.policy.bound(key)
+    async def _rerun(
+        self,
+        episode: Episode,
+        place: int,
+        memory: MemorySnapshot,
+        key: str,
+        given: Sequence[ModelResponse] = (),
+    ) -> Rerun:
+        policy = self.policy.bound(key, given=given)
         try:
             agent = self.agent.with_model(self._model(episode, policy, key))
             trace = await replay_session(agent, episode, session=place, anchor=memory)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from statistics import fmean
@@ -23,6 +23,7 @@ from memagent.core.exchange import Role, TokenTrace
 from train.credit.advantages import Credit, logo_advantages
 from train.credit.groups import (
     CreditGroup,
+    EntropyReader,
     Sampled,
     ScoredGroup,
     TokenValues,
@@ -228,29 +229,21 @@ class Step:
         return len(self.credit.advantages) if self.counted is None else self.counted
 
 
-EntropyReader = Callable[[Mapping[str, TokenTrace], Mapping[str, Role]], TokenValues]
-"""Gives the policy's entropies (C,) by response id, from tokens and roles."""
-
-
 class Histories(Protocol):
     """Knowledge of a source of steps about its episodes; a checkpoint keeps it."""
 
-    @property
-    def spread(self) -> SessionSpread:
-        """The spread of rewards by session."""
-        ...
+    read_entropies: EntropyReader | None
+    """Reads the entropies of a step's tokens; set by the trainer."""
 
-    @property
-    def history(self) -> SuccessHistory:
-        """The successes by kind of session or question."""
-        ...
+    spread: SessionSpread
+    """The spread of rewards by session."""
+    history: SuccessHistory
+    """The successes by kind of session or question."""
 
 
 class StepSource(Protocol):
     """A source of steps for the trainer: conversations, or tasks that are acted in."""
 
-    read_entropies: EntropyReader | None
-    """Reads the entropies of a step's tokens; set by the trainer."""
     read_logps: EntropyReader | None
     """Reads their log-probabilities; set by the trainer."""
 
@@ -275,8 +268,6 @@ class Experience:
     plan: CreditPlan
     answering: MemoryAgent | None = None
     scoring: Scoring = field(default_factory=Scoring)
-    read_entropies: EntropyReader | None = None
-    """Reads the entropies of a step's tokens, for estimators that ask; set by the trainer."""
     read_logps: EntropyReader | None = None
     """Reads log-probabilities, for a teacher's."""
 
@@ -301,7 +292,7 @@ class Experience:
             if call.response.tokens is not None
         }
         roles = {key: batch.calls[key].role for key in traces}
-        sampled = sampled_of(traces, roles, entropies=self.read_entropies)
+        sampled = sampled_of(traces, roles, entropies=self.collector.read_entropies)
         sampled = replace(sampled, taught=lru_cache(partial(self._taught, traces, roles)))
         groups = [replace(group, sampled=sampled) for group in batch.all]
         credit, marks = credit_groups(groups, self.plan, seed=seed)

@@ -261,11 +261,10 @@ async def _fresh_comparison(
     grading: Grading, group: RolloutGroup, place: int, member: int
 ) -> Comparison:
     """Rerun a session from a member's memory and compare the reruns."""
-    start = group.rollouts[member].trajectory.traces[place].before
+    local = grading.collector.anchored(group, place, member)
     numbers = range(grading.collector.plan.reruns)
-    reruns = await grading.collector.rerun(group, place, start, numbers)
-    local = LocalRuns(session=place, member=member, start=start, reruns=reruns)
-    return await _local_comparison(grading, group, local)
+    reruns = await grading.collector.rerun(group, place, local.start, numbers, local.given)
+    return await _local_comparison(grading, group, replace(local, reruns=reruns))
 
 
 def _questions(
@@ -284,16 +283,14 @@ async def _local_comparison(grading: Grading, group: RolloutGroup, local: LocalR
     runs: list[SessionRun] = [(rerun.trace, rerun.calls) for rerun in local.reruns]
     if grading.plan.anchor_in_group:
         anchor = group.rollouts[local.member]
-        runs.append(
-            (
-                anchor.trace_of(local.session),
-                anchor.calls_of(group.episode.sessions[local.session].id),
-            )
-        )
+        calls = anchor.calls_of(group.episode.sessions[local.session].id)
+        runs.append((anchor.trace_of(local.session), calls[len(local.given) :]))
 
     async def further(count: int) -> list[GradedRun]:
         numbers = range(len(local.reruns), len(local.reruns) + count)
-        reruns = await grading.collector.rerun(group, local.session, local.start, numbers)
+        reruns = await grading.collector.rerun(
+            group, local.session, local.start, numbers, local.given
+        )
         return await _graded_after(
             grading, group, local, [(rerun.trace, rerun.calls) for rerun in reruns]
         )

@@ -67,7 +67,10 @@ NO_SOURCE = GroupSource()
 
 
 class Hinter(Stateless):
-    """Tells the policy part of what is right while it plays; as it stands, nothing."""
+    """Tells the policy part of what is right while it plays; as it stands, `always` a share."""
+
+    def __init__(self, *, always: float = 0.0) -> None:
+        self.always = always
 
     def share(self, name: str, draws: random.Random, /) -> float:
         """Return the share, in [0, 1], of a session's hints that all its runs are given.
@@ -75,7 +78,7 @@ class Hinter(Stateless):
         `name` is that of the session's kind; `draws` depend on the session and the step.
         """
         del name, draws
-        return 0.0
+        return self.always
 
     def see(self, name: str, rewards_G: Sequence[float], /) -> None:
         """Take in the rewards of the runs of a session of that kind."""
@@ -139,15 +142,6 @@ class HintedModel:
         notes = list(self.hints(self.episode, place))
         share = self.hinter.share(self.kind(place), self.draws(place))
         return notes[: round(share * len(notes))]
-
-
-class AllHints(Hinter):
-    """Shows everything."""
-
-    def share(self, name: str, draws: random.Random, /) -> float:
-        """Return 1."""
-        del name, draws
-        return 1.0
 
 
 @dataclass(kw_only=True)

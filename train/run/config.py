@@ -5,7 +5,6 @@ Local groups, credit and roles are among them (`train.settings.options`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
@@ -31,6 +30,11 @@ from train.settings.options import LoGoOptions, Rules, check_options, check_rule
 # `[trainer.arguments.NAME]` gives; any other object is taken as it is.
 
 T = TypeVar("T")
+_SLOTS = (
+    *("estimator", "allocator", "anchor_selector", "episode_sampler", "source", "hinter"),
+    "sampler_hook",
+)
+"""Slots of one technique each, which may keep something between steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,23 +53,10 @@ class Plugins:
 
     def stateful(self) -> dict[str, Stateful]:
         """Return those that keep something between steps, by slot."""
-        return dict(self._stateful())
-
-    def _stateful(self) -> Iterator[tuple[str, Stateful]]:
-        for number, part in enumerate(self.selector.parts):
-            yield f"selector/{number}", part
-        yield from self.objectives.stateful().items()
-        for slot in (
-            "estimator",
-            "allocator",
-            "anchor_selector",
-            "episode_sampler",
-            "source",
-            "hinter",
-            "sampler_hook",
-        ):
-            if isinstance(part := getattr(self, slot), Stateful):
-                yield slot, part
+        several = {f"selector/{number}": part for number, part in enumerate(self.selector.parts)}
+        parts = {name: getattr(self, name) for name in _SLOTS}
+        kept = {name: part for name, part in parts.items() if isinstance(part, Stateful)}
+        return {**several, **self.objectives.stateful(), **kept}
 
 
 def open_plugins(args: LoGoOptions) -> Plugins:

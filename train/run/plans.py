@@ -185,6 +185,7 @@ def rollout_plan(args: LoGoGRPOConfig) -> RolloutPlan:
         selector=args.plugins.anchor_selector,
         allocator=args.plugins.allocator,
         hinter=args.plugins.hinter,
+        forks=args.forks,
         teacher=bool(getattr(args.plugins.estimator, "needs_teacher", False)),
     )
 
@@ -199,7 +200,7 @@ def credit_plan(args: LoGoGRPOConfig, truth: TruthOf | None = None) -> CreditPla
         raise ConfigError("trainer.facts: only a synthetic environment knows its facts")
     further: list[EpisodeTerms] = [Temporal(args.temporal)] if args.temporal else []
     if args.facts and truth is not None:
-        further.append(Facts(args.facts, truth))
+        further.append(lambda episode: [(FactsTerm(truth(episode)), args.facts)])
     terms: list[tuple[Term, float]] = [
         (AnswerTerm(measure=cast(Any, args.measure)), args.answers),
         (CompressionTerm(), -args.compression),
@@ -248,18 +249,6 @@ class FactsTerm:
         """None where there is no fact to hold."""
         assert outcome.memory is not None
         return facts_right(outcome.memory, self.truth, turns=outcome.turn_ids)
-
-
-@dataclass(frozen=True)
-class Facts:
-    """The facts that hold after the sessions of an episode, as a term."""
-
-    weight: float
-    truth: TruthOf
-
-    def __call__(self, episode: Episode) -> Sequence[tuple[Term, float]]:
-        """Return the term and its weight."""
-        return ((FactsTerm(self.truth(episode)), self.weight),)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from environments.records import Episode
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import ModelResponse
 from train.credit.advantages import leave_one_out, logo_advantages
-from train.credit.groups import CreditGroup
+from train.credit.groups import CreditGroup, Sampled
 from train.credit.rows import build_rows, rows_of
 from train.rollouts.collect import RolloutGroup
 from train.rollouts.experience import GroupBatch
@@ -81,13 +81,14 @@ class Prober:
         self.trainer.policy.version = number
         play = getattr(experience, "probed", self._played)
         groups, said, whole, returns = run_sync(play(episode, number))
+        traces = {key: reply.tokens for key, reply in said.items() if reply.tokens is not None}
+        sampled = Sampled(traces=traces)
         credit = logo_advantages(
-            groups,
+            [replace(group, sampled=sampled) for group in groups],
             estimator=experience.plan.estimator,
             tolerance=experience.plan.flat_tolerance,
         )
         advantages: dict[str, Mapping[str, float]] = {**credit.by_branch, **returns}
-        traces = {key: reply.tokens for key, reply in said.items() if reply.tokens is not None}
         spent = {key: len(trace.completion_ids) for key, trace in traces.items()}
         return {
             "gradients": self._gradients(traces, advantages),

@@ -126,7 +126,7 @@ class LoGoGRPOTrainer(GRPOTrainer):
         self.policy = policy_of(self)
         self.policy.hook = args.plugins.sampler_hook
         self.experience: StepSource = experience(self.policy)
-        self.experience.read_entropies = self._step_reader.entropies_of
+        self.experience.collector.read_entropies = self._step_reader.entropies_of
         self.experience.read_logps = self._step_reader.logps_of
         self.last_step: Step | None = None
         """The step that the present update learns from; for callbacks and reports."""

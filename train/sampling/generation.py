@@ -405,26 +405,20 @@ def _speaking(model: Any, adapter: str) -> AbstractContextManager[Any]:
         return nullcontext()
     if not adapter:
         return model.disable_adapter()
-    return using_adapter(model, adapter)
+    return kept_adapter(model, speaking=adapter)
 
 
 @contextmanager
-def using_adapter(model: Any, adapter: str) -> Generator[None]:
-    """Switch to an adapter and back."""
-    with kept_adapter(model):
-        model.set_adapter(adapter)
-        yield
-
-
-@contextmanager
-def kept_adapter(model: Any) -> Generator[None]:
-    """Restore the active adapter in the end.
+def kept_adapter(model: Any, *, speaking: str | None = None) -> Generator[None]:
+    """Restore the active adapter in the end; until then the one that is `speaking`, if any.
 
     Trainable parameters stay as they were: PEFT's own switch would freeze the others.
     """
     before = model.active_adapter
     trainable = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
+        if speaking is not None:
+            model.set_adapter(speaking)
         yield
     finally:
         model.set_adapter(before)

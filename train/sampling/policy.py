@@ -34,6 +34,7 @@ from memagent.core.exchange import (
     Usage,
 )
 from memagent.core.records import content_id
+from train.credit.groups import Stateless
 from train.errors import TrainFault
 from train.sampling.batcher import (
     BatchStats,
@@ -66,20 +67,13 @@ class SampledCall:
     prompt_tokens: int
 
 
-class SamplerHook:
+class SamplerHook(Stateless):
     """Changes nothing; the base of hooks."""
 
     def sampling(self, call: SampledCall, planned: Sampling, /) -> Sampling:
         """Return the sampling of a call. It depends on the arguments and the state alone."""
         del call
         return planned
-
-    def state(self) -> Mapping[str, Any]:
-        """Return all that is kept between steps, as values that JSON can hold."""
-        return {}
-
-    def load(self, state: Any, /) -> None:
-        """Take over what `state` returned."""
 
 
 SAMPLING = Sampling(temperature=1.0, max_tokens=256)
@@ -184,12 +178,15 @@ class PolicyModel:
                 name = type(self.fault).__name__
                 raise TrainFault(f"the engine failed: {name}: {self.fault}") from self.fault
 
-    def bound(self, key: str, *, sampling: Sampling | None = None) -> BoundPolicy:
+    def bound(
+        self, key: str, *, sampling: Sampling | None = None, given: Sequence[ModelResponse] = ()
+    ) -> BoundPolicy:
         """Return a view whose draws are fixed by `key`; one for each rollout.
 
-        `sampling` takes the place of the policy's own.
+        `sampling` takes the place of the policy's own. The first calls get the replies that
+        are `given` by another rollout; they cost nothing and are no calls of this one.
         """
-        return BoundPolicy(self, key, sampling or self.sampling)
+        return BoundPolicy(self, key, sampling or self.sampling, given)
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer one request.
@@ -281,17 +278,29 @@ class Call:
 class BoundPolicy:
     """The policy as one rollout sees it; it keeps the rollout's calls."""
 
-    def __init__(self, policy: PolicyModel, key: str, sampling: Sampling) -> None:
-        self._policy = policy
-        self._key = key
-        self._sampling = sampling
+    def __init__(
+        self, policy: PolicyModel, key: str, sampling: Sampling, given: Sequence[ModelResponse] = ()
+    ) -> None:
+        self._policy, self._key, self._sampling = policy, key, sampling
+        self._given = given
         self.calls: list[Call] = []
         """Every call so far, in order."""
         self._begun = count()
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer one request with this rollout's next draw."""
-        key, policy = f"{self._key}#{next(self._begun)}", self._policy
+        """Answer one request with this rollout's next draw, or the reply that is given.
+
+        Raises `TrainFault` when a given reply was to another prompt.
+        """
+        number, policy = next(self._begun), self._policy
+        if number < len(self._given):
+            given = self._given[number]
+            if given.tokens is None or given.tokens.prompt_ids != policy.prompt_ids(request):
+                raise TrainFault(
+                    f"{given.id} is no reply to this prompt; a fork left its beginning"
+                )
+            return given
+        key = f"{self._key}#{number}"
         if policy.fault is not None:
             raise TrainFault("the engine failed in another call") from policy.fault
         try:

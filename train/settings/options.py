@@ -161,6 +161,14 @@ class LoGoOptions:
         },
     )
     reruns: int = field(default=4, metadata={"help": "Local reruns a chosen session (m)."})
+    forks: bool = field(
+        default=False,
+        metadata={
+            "help": "Reruns repeat the anchor's run up to its call of the highest entropy after a "
+            "recall and say the rest anew (ARPO, AEPO); with estimator = 'tree_calls' their "
+            "rewards credit that call."
+        },
+    )
     local_weight: float = field(default=1.0, metadata={"help": "Weight of local advantages."})
     anchor_in_group: bool = field(
         default=True, metadata={"help": "Whether the anchor's own run joins its local group."}
@@ -373,6 +381,20 @@ def _own_rules(args: LoGoOptions) -> Rules:
         "local_probability": (0 <= args.local_probability <= 1, "between 0 and 1"),
         "local_weight": (args.local_weight >= 0, "at least 0; 0 makes no local runs"),
         "reruns": (args.reruns >= 1, "at least 1; set local_probability = 0 for none"),
+        "forks": (
+            not args.forks
+            or (
+                args.estimator == "tree_calls"
+                and args.credit_unit == "session"
+                and min(args.local_probability, args.weight_of_local) > 0
+                and bool(args.trained_roles & {Role.MANAGER, Role.INDEXER})
+            ),
+            (
+                "false unless estimator = 'tree_calls', credit_unit = 'session', sessions are "
+                "rerun and the manager is trained: else what is said after a fork shares its "
+                "credit, or nothing is forked"
+            ),
+        ),
         "control": (args.control in CONTROLS, "'', 'random_reward' or 'shuffled_advantage'"),
         "flat_tolerance": (args.flat_tolerance >= 0, "at least 0"),
         "micro_batch_tokens": (args.micro_batch_tokens >= 1, "at least 1"),

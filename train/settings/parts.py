@@ -259,7 +259,7 @@ class RunSettings(Part):
 SPLITS: Final = ("train", "validation", "test", "demonstrations")
 """Streams of tasks, in the order of their seeds."""
 MEANINGLESS: Final = frozenset(
-    """credit credit_unit local_probability reruns local_weight anchor_in_group balance
+    """credit credit_unit forks local_probability reruns local_weight anchor_in_group balance
     anchor_selector sessions questions rehearsal compression unreadable rejected evidence
     worth measure temporal answer_members answer_questions allocation selectors hinter
     group_source roles""".split()
@@ -271,10 +271,11 @@ _SYNTHETIC: Final = (
 )
 
 
-class _SilentModel:
+class SilentModel:
     """The model of an agent that speaks through its policy only."""
 
     async def complete(self, request: ModelRequest) -> ModelResponse:  # noqa: ARG002 - interface
+        """Refuse to answer."""
         raise ConfigError("a training agent speaks through its policy only")
 
 
@@ -317,7 +318,7 @@ class ActingWorld:
         store = open_store(path=":memory:", embedder=settings.agent.embedder)
         agent = store.agent(
             Scope(user_id="train"),
-            model=_SilentModel(),
+            model=SilentModel(),
             design=design_of(settings),
             keep_unreadable=True,
         )

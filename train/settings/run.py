@@ -174,6 +174,13 @@ def _contradictions(settings: RunSettings) -> Iterator[str]:
         yield f"environment.options: {env.kind} has fields of its own and takes none"
     if env.kind != "synthetic" and settings.agent.listening == "oracle":
         yield 'agent.listening: the oracle knows synthetic worlds only; say listening = "policy"'
+    estimator = settings.trainer.get("estimator", "zscore")
+    chosen = env.options.get(getattr(load("environments", env.kind), "skills_by", ""))
+    if getattr(load("techniques", estimator), "needs_skills", False) and not chosen:
+        yield (
+            f"trainer.estimator: {estimator} needs tasks in which the policy chooses what it "
+            f"follows, as in chains of tasks with options.selects; {env.kind} has none here"
+        )
     if env.kind == "locomo":
         yield from _locomo(settings)
     if settings.agent.reader and (

@@ -27,15 +27,8 @@ from memagent.core.records import Scope
 from memagent.core.snapshot import EMPTY
 from memagent.plugins import load
 from train.settings.options import ANSWER_ROLES, MANAGER_ROLES, options_of
-from train.settings.parts import ActingWorld, is_acted_in
+from train.settings.parts import ActingWorld, SilentModel, is_acted_in
 from train.settings.run import EnvironmentPart, RunSettings
-
-
-class _SilentModel:
-    """The model of an agent that speaks through its policy only."""
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:  # noqa: ARG002 - interface
-        raise ConfigError("a training agent speaks through its policy only")
 
 
 @dataclass(kw_only=True)
@@ -62,7 +55,7 @@ class TrainingWorld:
         store = open_store(path=":memory:", embedder=settings.agent.embedder)
         agent = store.agent(
             Scope(user_id="train"),
-            model=_SilentModel(),
+            model=SilentModel(),
             design=settings.agent.design,
             keep_unreadable=True,
         )

@@ -19,15 +19,19 @@ import pytest
 from places import ROOT
 
 from environments.acting.play import OraclePlayer, play_task
+from memagent.core.exchange import Role
 from memagent.core.snapshot import EMPTY
 from memagent.state.fold import EMPTY_STATE, apply, rebuilt
 from memagent.testing import FunctionModel
+from train.credit.advantages import group_zscore
+from train.credit.groups import ScoredGroup
 from train.rollouts.grading import CreditPlan
 from train.run.probe import run_probe
 from train.run.runs import train_run
 from train.sampling.policy import PolicyModel
 from train.settings.run import checked_run
 from train.settings.world import preview
+from train.techniques.credit.skill1 import Skill1
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +207,76 @@ def test_an_estimator_that_weighs_parts_trains_on_chains(
     groups = [each for each in json.loads(line)["groups"] if each["branch"] == "global"]
     rewards = {round(reward, 4) for each in groups for reward in each["rewards"]}
     assert rewards & {0.8333, 1.1667, 1.5}, "a third or more of the tasks, and the bonus"
+
+
+async def test_the_value_of_a_case_follows_the_tasks_that_followed_it(
+    chains: ModuleType, world: ModuleType
+) -> None:
+    """The policy says what to do: the first case is written, then followed until it fails."""
+    said = ["add", "add", *["same0", "skip"] * 7]
+    policy = FunctionModel(lambda _: said.pop(0))
+    design = replace(chains.DESIGN, feedback=world.ChosenValue())
+    chain = [
+        task for task in chains.chain_of("v", 8) if task.moves == chains.chain_of("v")[0].moves
+    ]
+    agent = chains.agent_of(design)
+    memory, links = EMPTY, []
+    for place in range(len(chain)):
+        links.append(
+            await world.linked(agent, chain, place, memory, model=policy, draw="0", selects=True)
+        )
+        memory = links[-1].after
+    first, second, *rest = links
+    assert (first.trend, first.best) == (0.0, 0.0) and not first.trial.shown
+    [case] = first.after.items.values()
+    worked = first.success
+    value = 0.0
+    for link in (second, *rest):
+        assert {key for step in link.trial.steps for key in step.used} == {case.id}
+        assert link.success == worked, "what worked is done again, and what failed fails again"
+        assert link.trend == link.best == pytest.approx(value), "before the task"
+        value += 0.3 * (link.success - value)
+    assert memory.stats[case.id].q_value == pytest.approx(value)
+    idle = await world.linked(
+        agent, chain, 0, memory, model=FunctionModel(lambda _: "skip"), draw="1", selects=True
+    )
+    assert (idle.trend, idle.best) == (0.0, pytest.approx(value)), "nothing was followed"
+    assert idle.after.stats[case.id].q_value == pytest.approx(value)
+
+
+def test_a_run_whose_policy_chooses_trains_by_trend_and_deviation(
+    chains: ModuleType, tmp_path: Path
+) -> None:
+    """Each call is compared with its like, by what its part of the outcome is."""
+    values = tomllib.loads((ROOT / "examples/training/chains.toml").read_text("utf-8"))
+    values |= {"folder": str(tmp_path / "run")}
+    values["environment"]["options"] = {"selects": True}
+    values["trainer"] |= {"estimator": "skill1"}
+    values["stage"][0] |= {"steps": 1, "sessions": 4}
+    values["validation"] |= {"every": 1, "episodes": 1, "test_episodes": 0}
+    assert preview(checked_run(values))["stages"][0]["rows"] == 2 * 2 * (8 * 4 + 0.5 * 4 * 4)
+    train_run(checked_run(values), say=lambda _: None)
+    [line] = (tmp_path / "run/stage0/steps.jsonl").read_text("utf-8").splitlines()
+    assert {group["role"] for group in json.loads(line)["groups"]} == {"planner", "manager"}
+    plan = CreditPlan(credit={"session": 1.0}, local_weight=0.0, estimator=Skill1())
+    experience = _experience(chains, chains.random_policy(0), plan=plan, selects=True, members=12)
+    experience.agent = chains.agent_of(
+        replace(chains.DESIGN, feedback=sys.modules["chain_world"].ChosenValue())
+    )
+    played = asyncio.run(experience.group("f", 0))
+    trends = []
+    for group in played.groups:
+        place, told = group.key.session, ScoredGroup(group)
+        links = [chain[place] for chain in played.chains]
+        own = [link.success for link in links]
+        counted = [link.trend for link in links]
+        if group.key.role is Role.MANAGER:
+            counted = [one - link.best for one, link in zip(own, links, strict=True)]
+        trends += counted if group.key.role is Role.PLANNER else []
+        assert Skill1()(told) == pytest.approx(group_zscore(counted))
+        later = [chain[place + (group.key.role is Role.MANAGER) :] for chain in played.chains]
+        assert list(told) == [sum(link.success for link in each) for each in later]
+    assert any(trends), "some choices had a trend"
 
 
 def test_local_credit_has_the_sign_of_the_effect_and_global_credit_seldom(

@@ -220,7 +220,7 @@ async def test_an_estimator_sees_parts_lengths_and_entropies() -> None:
         asked.append(len(traces))
         return {key: [0.25] * len(trace.completion_ids) for key, trace in traces.items()}
 
-    experience.read_entropies = entropies
+    experience.collector.read_entropies = entropies
     step = await experience.gather([small_episode(0)], step=0)
     assert estimator.seen
     for names, lengths, mean in estimator.seen:

@@ -12,10 +12,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from places import ROOT
 from training_kit import (
     GivenSteps,
     made_step,
@@ -27,14 +29,19 @@ from training_kit import (
 
 from environments.records import Episode
 from memagent.core.errors import ConfigError
-from memagent.core.exchange import Role, TokenTrace
+from memagent.core.exchange import ModelResponse, Role, StepRef, TokenTrace
+from memagent.core.snapshot import EMPTY
+from memagent.core.trials import Trial
 from memagent.plugins import available
-from train.credit.groups import CreditGroup, GroupKey, Member
+from train.credit.groups import CreditGroup, GroupKey, Member, ScoredGroup
 from train.rollouts.experience import Step, credit_groups, sampled_of
 from train.rollouts.slots import Replay
 from train.run.config import LoGoGRPOConfig
 from train.run.plans import credit_plan
+from train.sampling.policy import Call
 from train.settings.parts import MEANINGLESS, _estimator
+from train.settings.run import checked_run
+from train.techniques.credit.skill1 import Skill1
 
 pytestmark = pytest.mark.torch
 TOKEN = {"importance_sampling_level": "token"}
@@ -42,18 +49,26 @@ PASSES = {"num_iterations": 2, "max_steps": 2}
 WEIGHTS = {"answer": 1.0, "cost": -0.3, "noted": 0.0}
 
 
+def skill(outcome: float, best: float, trend: float = 0.0) -> dict[str, float]:
+    """What a task tells of the skills it was shown and followed."""
+    return {"outcome": float(outcome), "best": best, "trend": trend}
+
+
 @dataclass(kw_only=True)
 class HandMade(GivenSteps):
     """Groups with known replies, credited by the slots of a run.
 
     Group `mixed`: a short cheap success `a` of one call, a success `b` of two calls and a
-    cost, a short failure `c` and a long, costly failure `d`. Group `won`: two successes.
+    cost, a short failure `c` and a long, costly failure `d`. Group `won`: two successes. The
+    groups tell what came of skills too: `mixed` writes them down, `won` chooses among them.
     """
 
     args: LoGoGRPOConfig
     model: Any
     tokenizer: Any
     steps: list[Step] = field(default_factory=list[Step])
+    groups: Sequence[CreditGroup] = ()
+    """In the place of those two."""
 
     def __post_init__(self) -> None:
         super().__init__([])
@@ -95,15 +110,19 @@ class HandMade(GivenSteps):
         }
         sampled = replace(sampled, taught=lambda: liked)
         mixed = [
-            (1.0, ("a",), {"answer": 1.0, "cost": 0.0, "noted": 0.0}),
-            (1.0 - 0.15, ("b", "b2"), {"answer": 1.0, "cost": 0.5, "noted": 0.0}),
-            (0.0, ("c",), {"answer": 0.0, "cost": 0.0, "noted": 1.0}),
-            (0.0 - 0.3, ("d",), {"answer": 0.0, "cost": 1.0, "noted": 9.0}),
+            (1.0, ("a",), {"answer": 1.0, "cost": 0.0, "noted": 0.0} | skill(1, 0.5)),
+            (1.0 - 0.15, ("b", "b2"), {"answer": 1.0, "cost": 0.5, "noted": 0.0} | skill(1, 0.25)),
+            (0.0, ("c",), {"answer": 0.0, "cost": 0.0, "noted": 1.0} | skill(0, 0.0)),
+            (0.0 - 0.3, ("d",), {"answer": 0.0, "cost": 1.0, "noted": 9.0} | skill(0, 0.25)),
         ]
-        won = [(1.0, (key,), {"answer": 1.0, "cost": 0.0, "noted": 0.0}) for key in ("e", "f")]
-        groups = [
+        won = [
+            (1.0, (key,), {"answer": 1.0, "cost": 0.0, "noted": 0.0} | skill(1, 1.0, trend))
+            for key, trend in (("e", 0.8), ("f", 0.1))
+        ]
+        spoke = {"mixed": Role.MANAGER, "won": Role.PLANNER}
+        groups = self.groups or [
             CreditGroup(
-                key=GroupKey(branch="global", role=Role.MANAGER, episode_id=f"{step}/{name}"),
+                key=GroupKey(branch="global", role=spoke[name], episode_id=f"{step}/{name}"),
                 members=tuple(
                     Member(reward=reward, response_ids=ids, parts=parts, weights=WEIGHTS)
                     for reward, ids, parts in runs
@@ -136,12 +155,15 @@ class Seen:
     figures: dict[str, float]
 
 
-def update(folder: Path, **values: Any) -> Seen:
-    """Make one update and return what it did."""
+def update(
+    folder: Path, groups: Callable[[HandMade], Sequence[CreditGroup]] | None = None, **values: Any
+) -> Seen:
+    """Make one update and return what it did; `groups` makes other ones than the usual."""
     tokenizer = tiny_tokenizer()
     model = saved_model(folder / "model", tokenizer)
     args = settings(folder / "run", learning_rate=1e-2, optim="sgd", **values)
     source = HandMade(args=args, model=model, tokenizer=tokenizer)
+    source.groups = () if groups is None else groups(source)
     trainer = trainer_of(model, tokenizer, args, source)
     before = source.told()
     trainer.train()
@@ -181,6 +203,12 @@ ESTIMATORS: dict[str, Claim] = {
     "xrpo": lambda seen: (
         sum(seen.advantages[key] for key in "abcd") > 1e-3
         and abs(seen.advantages["c"] + seen.advantages["d"] + 1.691) < 0.01
+    ),
+    "skill1": lambda seen: (
+        [round(seen.advantages[key], 4) for key in ("a", "b", "b2", "c", "d")]
+        == [0.5477, 1.0954, 1.0954, -0.5477, -1.0954]  # 1 - .5, 1 - .25, 0 - 0, 0 - .25
+        and [round(seen.advantages[key], 4) for key in "ef"] == [0.7071, -0.7071]  # by trend
+        and seen.moved["e"] > seen.moved["f"]
     ),
     "sdar": lambda seen: seen.advantages["e"] > 0.009 and 0 <= seen.advantages["f"] < 1e-6,
 }
@@ -270,6 +298,7 @@ def test_every_registered_technique_is_in_the_kit() -> None:
         ({"selectors": ["d3s"]}, "trainer.arguments.d3s: .*keep"),
         ({"estimator": "gdpo", "credit_unit": "chunk"}, "gdpo needs credit_unit = 'session'"),
         ({"estimator": "rdpo", "credit_unit": "call"}, "rdpo needs credit_unit = 'session'"),
+        ({"estimator": "skill1", "credit_unit": "call"}, "skill1 needs credit_unit = 'session'"),
     ],
 )
 def test_what_would_not_act_is_refused(tmp_path: Path, values: dict[str, Any], said: str) -> None:
@@ -277,10 +306,77 @@ def test_what_would_not_act_is_refused(tmp_path: Path, values: dict[str, Any], s
         settings(tmp_path, **values)
 
 
+def test_skill1_is_refused_where_the_policy_chooses_nothing() -> None:
+    """In talks, in chains that are only written about, and for rewards that tell no skill."""
+    trainer = {"trainer": {"estimator": "skill1"}}
+    with pytest.raises(ConfigError, match=r"trainer\.estimator: skill1 needs tasks in which"):
+        checked_run(trainer)
+    world = {"kind": f"{__name__}:Choosing", "options": {"selects": True}}
+    answering = {"agent": {"answering": "policy"}}
+    assert checked_run(trainer | answering | {"environment": world})
+    with pytest.raises(ConfigError, match=r"skill1 needs tasks .* options\.selects"):
+        checked_run(trainer | answering | {"environment": world | {"options": {}}})
+    key = GroupKey(branch="global", role=Role.MANAGER, episode_id="0/a")
+    bare = CreditGroup(key=key, members=(Member(reward=1.0, response_ids=("a",)),) * 2)
+    with pytest.raises(ConfigError, match="outcome, trend and best"):
+        Skill1()(ScoredGroup(bare))
+
+
+class Choosing:
+    """An environment whose option `selects` lets the policy choose."""
+
+    skills_by = "selects"
+
+
+BONUS = 0.25
+
+
+@pytest.mark.parametrize("name", ["zscore", "mean", "leave_one_out", "gdpo", "rdpo", "xrpo"])
+def test_a_bonus_for_lessons_that_were_used_acts_and_turns_no_failure_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """SAGE's bonus in the groups that chains of tasks make: `a` and `b` solved as much, the
+    lessons of `a` and `c` were used later, and `d` did nothing well.
+    """
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "experiments"))
+    from chain_credit import ChainExperience
+    from chain_world import Link
+
+    def groups(source: HandMade, *, bonus: float) -> Sequence[CreditGroup]:
+        def link(*keys: str) -> Link:
+            said = (ModelResponse(id=key, text=key, tokens=source.traces[key]) for key in keys)
+            calls = tuple(Call(role=Role.MANAGER, step=StepRef(), response=each) for each in said)
+            return Link(trial=Trial(id="trl_a", task="a"), before=EMPTY, after=EMPTY, calls=calls)
+
+        links = [link("a"), link("b", "b2"), link("c"), link("d")]
+        policy: Any = SimpleNamespace(version=0)
+        chains = ChainExperience(policy=policy, agent=None, bonus=bonus)  # type: ignore[arg-type]
+        used = [1.0, 0.0, 1.0, 0.0] if bonus else ()
+        return [chains._compared("terminal", "0/a", 0, links, [1.0, 1.0, 0.5, 0.0], used)]
+
+    paid = update(tmp_path / "paid", lambda source: groups(source, bonus=BONUS), estimator=name)
+    plain = update(tmp_path / "plain", lambda source: groups(source, bonus=0.0), estimator=name)
+    assert right_over_wrong(paid), paid
+    assert paid.advantages["a"] > paid.advantages["b"] > paid.advantages["d"]
+    assert plain.advantages["a"] == pytest.approx(plain.advantages["b"], abs=0.2)
+    assert paid.advantages["a"] - paid.advantages["b"] > (
+        plain.advantages["a"] - plain.advantages["b"] + 0.05
+    )
+    assert paid.advantages["c"] - paid.advantages["d"] > 0.05
+    if name in ("zscore", "mean", "leave_one_out"):
+        rewards = [1.0 + BONUS, 1.0, 0.5 + BONUS, 0.0]
+        mean = sum(rewards) / 4
+        told = {"mean": 1.0, "leave_one_out": 4 / 3}
+        told["zscore"] = 1 / (sum((reward - mean) ** 2 for reward in rewards) / 3) ** 0.5
+        found = [paid.advantages[key] for key in ("a", "b", "c", "d")]
+        by_hand = [told[name] * (reward - mean) for reward in rewards]
+        assert found == pytest.approx(by_hand, abs=1e-4)
+
+
 def test_tasks_that_are_acted_in_honour_or_refuse_each_technique() -> None:
     """Slots of sessions and questions are refused by name, estimators by what they need."""
     refused = {name for name in ESTIMATORS if list(_estimator(name))}
-    assert refused == {"gdpo", "rdpo", "sdar"}
+    assert refused == {"gdpo", "rdpo", "sdar", "skill1"}
     assert {"allocation", "anchor_selector", "selectors", "group_source", "hinter"} <= MEANINGLESS
 
 

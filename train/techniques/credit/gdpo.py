@@ -26,9 +26,6 @@ class ByParts:
 
     sees_flat = needs_parts = True
 
-    def __init__(self, *, weights: Mapping[str, float] | None = None) -> None:
-        self.weights = weights
-
     def check(self, args: Any, /) -> None:
         """Refuse credit by chunk or call: the parts are those of whole sessions."""
         if args.credit_unit != "session":
@@ -40,6 +37,9 @@ class ByParts:
 
 class Gdpo(ByParts):
     """Adds the standardised parts by the weights of the reward."""
+
+    def __init__(self, *, weights: Mapping[str, float] | None = None) -> None:
+        self.weights = weights
 
     def __call__(self, group: ScoredGroup) -> list[float]:
         """Return (G,) advantages."""

@@ -45,7 +45,7 @@ class Rdpo(ByParts):
     def __init__(
         self, *, weights: Mapping[str, float] | None = None, shrink: float = 0.1, full: float = 0.1
     ) -> None:
-        super().__init__(weights=weights)
+        self.weights = weights
         if not 0 < shrink <= 1 or full <= 0:
             raise ConfigError("rdpo: shrink in (0, 1], full above 0")
         self.shrink, self.full = shrink, full

@@ -357,8 +357,10 @@ _RULES: Final[tuple[tuple[type[ModelError], Callable[[_Fault], object], str], ..
     (
         ModelUnreachable,
         lambda fault: fault.link(ssl.SSLError),
-        "no secure connection to {fault.host} ({fault.tls_problem}); write http:// for a server "
-        "without TLS, or name its authority's certificate in SSL_CERT_FILE",
+        (
+            "no secure connection to {fault.host} ({fault.tls_problem}); write http:// for a server "
+            "without TLS, or name its authority's certificate in SSL_CERT_FILE"
+        ),
     ),
     (ModelUnreachable, lambda fault: fault.unreached, "{fault.unreached}"),
     (
@@ -366,8 +368,10 @@ _RULES: Final[tuple[tuple[type[ModelError], Callable[[_Fault], object], str], ..
         lambda fault: (
             "Timeout" in fault.names or fault.status in (408, 504) or fault.link(TimeoutError)
         ),
-        "no answer within {fault.timeout_s:g} s; "
-        "raise timeout_s in the model's settings, or take a faster model",
+        (
+            "no answer within {fault.timeout_s:g} s; "
+            "raise timeout_s in the model's settings, or take a faster model"
+        ),
     ),
     (
         ModelUnavailable,
@@ -380,14 +384,18 @@ _RULES: Final[tuple[tuple[type[ModelError], Callable[[_Fault], object], str], ..
             "ContextWindowExceededError" in fault.names
             or (fault.status in (400, 413) and _TOO_LONG.search(fault.text))
         ),
-        "the prompt is longer than the model's context window ({fault.detail}); take a model "
-        "with a larger window (Ollama: raise num_ctx), or a design with shorter chunks",
+        (
+            "the prompt is longer than the model's context window ({fault.detail}); take a model "
+            "with a larger window (Ollama: raise num_ctx), or a design with shorter chunks"
+        ),
     ),
     (
         QuotaExhausted,
         lambda fault: fault.status == 402 or (fault.status == 429 and _NO_QUOTA.search(fault.text)),
-        "the account has no quota left ({fault.detail}); "
-        "add credit or raise the limit at the provider",
+        (
+            "the account has no quota left ({fault.detail}); "
+            "add credit or raise the limit at the provider"
+        ),
     ),
     (
         ModelAuthError,
@@ -397,14 +405,18 @@ _RULES: Final[tuple[tuple[type[ModelError], Callable[[_Fault], object], str], ..
     (
         ModelAuthError,
         lambda fault: fault.status in (401, 403),
-        "the provider refused the API key ({fault.detail}); "
-        "check the key, and that it may use this model",
+        (
+            "the provider refused the API key ({fault.detail}); "
+            "check the key, and that it may use this model"
+        ),
     ),
     (
         ModelNotFound,
         lambda fault: _NO_PROVIDER.search(fault.text),
-        "the name has no provider in front; write it as in 'openai/gpt-4o-mini', "
-        "'ollama_chat/qwen3', or 'openai/NAME' with base_url",
+        (
+            "the name has no provider in front; write it as in 'openai/gpt-4o-mini', "
+            "'ollama_chat/qwen3', or 'openai/NAME' with base_url"
+        ),
     ),
     (
         ModelNotFound,
@@ -412,8 +424,10 @@ _RULES: Final[tuple[tuple[type[ModelError], Callable[[_Fault], object], str], ..
             fault.status == 404
             or (fault.status in (0, 400, 500) and _NO_MODEL.search(fault.text[:_MAX_READ_CHARS]))
         ),
-        "the server has no such model ({fault.detail}); check the name (Ollama: run "
-        "'ollama pull NAME'), and that base_url ends as the server's documentation says",
+        (
+            "the server has no such model ({fault.detail}); check the name (Ollama: run "
+            "'ollama pull NAME'), and that base_url ends as the server's documentation says"
+        ),
     ),
     (
         ReplyWithheld,
@@ -426,14 +440,18 @@ _RULES: Final[tuple[tuple[type[ModelError], Callable[[_Fault], object], str], ..
     (
         ModelRateLimited,
         lambda fault: fault.status == 429,
-        "the provider limits the rate of calls ({fault.detail}); "
-        "try again {fault.when_again}, or send less at once",
+        (
+            "the provider limits the rate of calls ({fault.detail}); "
+            "try again {fault.when_again}, or send less at once"
+        ),
     ),
     (
         ModelUnavailable,
         lambda fault: _NO_COMPLETION.search(fault.text),
-        "the server's reply cannot be read as a chat completion ({fault.detail}); check that "
-        "base_url is an OpenAI-compatible endpoint (most end in /v1)",
+        (
+            "the server's reply cannot be read as a chat completion ({fault.detail}); check that "
+            "base_url is an OpenAI-compatible endpoint (most end in /v1)"
+        ),
     ),
     (
         ModelUnavailable,

@@ -358,8 +358,8 @@ _RULES: Final[tuple[tuple[type[ModelError], Callable[[_Fault], object], str], ..
         ModelUnreachable,
         lambda fault: fault.link(ssl.SSLError),
         (
-            "no secure connection to {fault.host} ({fault.tls_problem}); write http:// for a server "
-            "without TLS, or name its authority's certificate in SSL_CERT_FILE"
+            "no secure connection to {fault.host} ({fault.tls_problem}); write http:// for a "
+            "server without TLS, or name its authority's certificate in SSL_CERT_FILE"
         ),
     ),
     (ModelUnreachable, lambda fault: fault.unreached, "{fault.unreached}"),

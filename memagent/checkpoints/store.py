@@ -448,8 +448,7 @@ async def audit_checkpoint(
     except (CheckpointUnusable, OSError) as exc:
         return CheckpointReport(None, size, str(exc))
     seq = content.state.seq
-    faults = differences(content, await state_at(seq))
-    return CheckpointReport(seq, size, faults=tuple(faults))
+    return CheckpointReport(seq, size, faults=tuple(differences(content, await state_at(seq))))
 
 
 def differences(content: Projection, replayed: BankState) -> list[str]:

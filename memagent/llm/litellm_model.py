@@ -226,17 +226,7 @@ class LiteLLMModel:
         Later calls open new ones. The vendor shares connections between models, so call
         this at the end of a loop's work, not between calls.
         """
-        cache = (await open_vendor(self._use)).in_memory_llm_clients_cache
-        ending = f"-{id(asyncio.get_running_loop())}"
-        for key in [key for key in cache.cache_dict if key.endswith(ending)]:
-            client = cache.cache_dict[key]
-            cache.delete_cache(key)
-            close: object = getattr(client, "close", None)
-            if callable(close):
-                closing = cast(Callable[[], object], close)()
-                if inspect.isawaitable(closing):
-                    await closing
-        await asyncio.sleep(0)
+        await _close_connections(await open_vendor(self._use))
 
     async def _open(self) -> Vendor:
         await knock(self._model, self._api_base)
@@ -346,6 +336,21 @@ class LiteLLMModel:
         except Exception:  # the vendor raises its own kinds for a model without a known price
             cost = None
         return Usage(calls=1, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
+
+
+async def _close_connections(vendor: Vendor) -> None:
+    """Close what the vendor keeps open for the running event loop."""
+    cache = vendor.in_memory_llm_clients_cache
+    ending = f"-{id(asyncio.get_running_loop())}"
+    for key in [key for key in cache.cache_dict if key.endswith(ending)]:
+        client = cache.cache_dict[key]
+        cache.delete_cache(key)
+        close: object = getattr(client, "close", None)
+        if callable(close):
+            closing = cast(Callable[[], object], close)()
+            if inspect.isawaitable(closing):
+                await closing
+    await asyncio.sleep(0)
 
 
 def _text_messages(request: ModelRequest) -> list[JsonValue]:

@@ -325,15 +325,12 @@ def condensed(text: str) -> list[tuple[str, tuple[str, ...]]]:
     Return [] when it is unreadable, ambiguous or cut off.
     """
     found = extract_json(text)
-    value = found.value if found.clear else None
-    listed = value.get("log") if isinstance(value, dict) else value
-    drafts = listed if isinstance(listed, list) else []
-    read = [
-        (string_at(entry, "text") or "", ids_at(entry, ("from",)))
-        for entry in drafts
-        if isinstance(entry, dict)
-    ]
-    return [(said.strip()[:MAX_FACT_CHARS], ids) for said, ids in read if said.strip()]
+    listed = found.at("log") if found.clear else None
+    drafts = (
+        [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    )
+    read = ((string_at(entry, "text"), ids_at(entry, ("from",))) for entry in drafts)
+    return [(said[:MAX_FACT_CHARS], ids) for said, ids in read if said]
 
 
 # Memories, the first by id, whose pairs give the corpus its mean and deviation.

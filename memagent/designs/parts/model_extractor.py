@@ -280,8 +280,7 @@ class DistillingAnswerer:
 
 def parse_selection(text: str) -> frozenset[str] | None:
     """Read the selected ids; None when the reply holds no list of them."""
-    value = extract_json(text).value
-    listed = value.get("useful") if isinstance(value, dict) else value
+    listed = extract_json(text).at("useful")
     if not isinstance(listed, list):
         return None
     return frozenset(str(name).strip().strip("[]") for name in listed)

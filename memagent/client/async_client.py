@@ -23,6 +23,18 @@ from pydantic import BaseModel, ValidationError
 
 from memagent.client import wire
 from memagent.client.http import DEFAULT_URL, ClientArguments, Connection, path_of
+from memagent.client.wire import (
+    ErasureReceipt,
+    GraphStats,
+    IngestReport,
+    Learned,
+    OutcomeArguments,
+    Quarantined,
+    Recall,
+    SourceFilter,
+    Touched,
+    Trial,
+)
 from memagent.core.answers import (
     Answer,
     AsOf,
@@ -42,17 +54,7 @@ from memagent.core.errors import (
 )
 from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import DEFAULT_THREAD, MemoryItem, Scope, Session, TimeSpan, Trust
-from memagent.core.reports import (
-    ErasureReceipt,
-    GraphStats,
-    IngestReport,
-    Quarantined,
-    SourceFilter,
-    Touched,
-)
 from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff
-from memagent.core.trials import Trial
-from memagent.experience import Learned, OutcomeArguments, Recall
 from memagent.memory.bank import system_clock
 from memagent.memory.graph_export import GraphExport
 from memagent.memory.incoming import Said, as_question, as_session

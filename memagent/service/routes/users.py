@@ -22,31 +22,36 @@ from starlette.responses import Response, StreamingResponse
 from memagent.client.http import ServiceError
 from memagent.client.wire import (
     MAX_PAGE,
+    Answer,
     ChatRequest,
+    ErasureReceipt,
+    IngestReport,
     Job,
     JobKind,
     JobPage,
     JobState,
+    Learned,
     NewSession,
     NewTrial,
     QuarantineList,
+    Question,
+    Recall,
+    Reply,
     SessionPage,
+    SourceFilter,
     TakenBack,
     Tidied,
     TidyRequest,
     TouchedList,
+    Trial,
     TrialOutcome,
     TrialPage,
     UserPage,
 )
-from memagent.core.answers import Answer, Question, Reply
 from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.ops import Delete
 from memagent.core.records import Id, Scope, Session, Trust, Turn, content_id
-from memagent.core.reports import ErasureReceipt, IngestReport, SourceFilter
 from memagent.core.snapshot import Commit, Entry
-from memagent.core.trials import Trial
-from memagent.experience import Learned, Recall
 from memagent.memory.bank import system_clock
 from memagent.memory.reporting import get_trial, newest_trials
 from memagent.memory.transfer import ExportReport, import_bank

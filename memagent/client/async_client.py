@@ -17,12 +17,24 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Seque
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from pydantic import BaseModel, ValidationError
 
 from memagent.client import wire
-from memagent.client.http import DEFAULT_URL, Connection, path_of
+from memagent.client.http import DEFAULT_URL, ClientArguments, Connection, path_of
+from memagent.client.wire import (
+    ErasureReceipt,
+    GraphStats,
+    IngestReport,
+    Learned,
+    OutcomeArguments,
+    Quarantined,
+    Recall,
+    SourceFilter,
+    Touched,
+    Trial,
+)
 from memagent.core.answers import (
     Answer,
     AsOf,
@@ -42,20 +54,7 @@ from memagent.core.errors import (
 )
 from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import DEFAULT_THREAD, MemoryItem, Scope, Session, TimeSpan, Trust
-from memagent.core.snapshot import (
-    Commit,
-    ErasureReceipt,
-    GraphStats,
-    HistoryEntry,
-    IngestReport,
-    MemorySnapshot,
-    Quarantined,
-    SnapshotDiff,
-    SourceFilter,
-    Touched,
-)
-from memagent.core.trials import Trial
-from memagent.experience import Learned, OutcomeArguments, Recall
+from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff
 from memagent.memory.bank import system_clock
 from memagent.memory.graph_export import GraphExport
 from memagent.memory.incoming import Said, as_question, as_session
@@ -68,19 +67,8 @@ from memagent.memory.options import (
 from memagent.memory.transfer import ExportReport
 from memagent.sync.live_agent import LoopThread, SyncMemory, blocking
 
-if TYPE_CHECKING:
-    import httpx
-
-
-# Query parameter of each field of a filter.
-_FILTER_TERMS = {
-    "speakers": "speaker",
-    "subjects": "subject",
-    "kinds": "kind",
-    "tags": "tag",
-    "ids": "id",
-    "session_ids": "session_id",
-}
+# Fields of a filter; the query parameter of each is its singular.
+_FILTER_FIELDS = ("speakers", "subjects", "kinds", "tags", "ids", "session_ids")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -377,11 +365,12 @@ def _filter_terms(where: Filter | None) -> dict[str, Any]:
         return {}
     if where.valid is not None or where.said is not None:
         raise ConfigError("a list over HTTP takes no filter on spans of time; use search, or as_of")
-    return {
-        term: sorted(values)
-        for name, term in _FILTER_TERMS.items()
+    terms: dict[str, Any] = {
+        name.removesuffix("s"): sorted(values)
+        for name in _FILTER_FIELDS
         if (values := getattr(where, name))
-    } | ({"min_trust": where.min_trust.value} if where.min_trust is not None else {})
+    }
+    return terms | ({"min_trust": where.min_trust.value} if where.min_trust is not None else {})
 
 
 def _id_of(snapshot: MemorySnapshot) -> str:
@@ -398,23 +387,6 @@ def _body(model: type[BaseModel], **fields: Any) -> Any:
         return model(**{name: value for name, value in fields.items() if value is not None})
     except ValidationError as exc:
         raise InputError(f"the request cannot be sent: {fault_in(exc)}") from exc
-
-
-class ClientArguments(TypedDict, total=False):
-    """The keywords of a client.
-
-    `user_id` names the memory where the API key is bound to no user, or where there is
-    no key at all; `agent_id` and `run_id` name another memory of that user. A request
-    has `timeout_s` seconds (60 by default) and is made at most `attempts` times (4).
-    """
-
-    api_key: str | None
-    user_id: str | None
-    agent_id: str | None
-    run_id: str | None
-    timeout_s: float
-    attempts: int
-    transport: httpx.AsyncBaseTransport | None
 
 
 class AsyncClient:

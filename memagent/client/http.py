@@ -18,7 +18,7 @@ import uuid
 from collections.abc import AsyncGenerator, Mapping
 from copy import copy
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypedDict, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -228,6 +228,23 @@ _LONGEST_PAUSE_S: Final = 5.0
 def path_of(*parts: str) -> str:
     """Return a path of the API with its variable parts quoted."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+class ClientArguments(TypedDict, total=False):
+    """The keywords of a client.
+
+    `user_id` names the memory where the API key is bound to no user, or where there is
+    no key at all; `agent_id` and `run_id` name another memory of that user. A request
+    has `timeout_s` seconds (60 by default) and is made at most `attempts` times (4).
+    """
+
+    api_key: str | None
+    user_id: str | None
+    agent_id: str | None
+    run_id: str | None
+    timeout_s: float
+    attempts: int
+    transport: httpx.AsyncBaseTransport | None
 
 
 class Connection:

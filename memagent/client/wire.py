@@ -1,6 +1,7 @@
 """The bodies of requests and responses of the REST service, for service and client.
 
-Responses are the records of `memagent.core` wherever one fits; these are HTTP's own.
+Responses are the records of `memagent.core` wherever one fits, which can be imported from
+here as well; these are HTTP's own.
 Times are RFC 3339 in UTC, names in snake_case, ids opaque. Bodies about review, traces
 and erasure come first.
 """
@@ -12,7 +13,16 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Filter, Hit, SearchEvidence
+from memagent.core.answers import (
+    MAX_QUESTION_CHARS as MAX_QUESTION_CHARS,
+    Answer as Answer,
+    AsOf as AsOf,
+    Filter as Filter,
+    Hit as Hit,
+    Question as Question,
+    Reply as Reply,
+    SearchEvidence,
+)
 from memagent.core.recipes import RecipeField
 from memagent.core.records import (
     DEFAULT_THREAD,
@@ -30,9 +40,28 @@ from memagent.core.records import (
     TimeSpan,
     Trust,
 )
-from memagent.core.snapshot import Commit, HistoryEntry, JournalRow, Quarantined, Touched
-from memagent.core.trials import Edit, Reward, Trial, TrialStep
-from memagent.experience import OutcomeArguments
+from memagent.core.snapshot import (
+    Commit,
+    ErasureReceipt as ErasureReceipt,
+    GraphStats as GraphStats,
+    HistoryEntry,
+    IngestReport as IngestReport,
+    JournalRow,
+    Quarantined as Quarantined,
+    SourceFilter as SourceFilter,
+    Touched as Touched,
+)
+from memagent.core.trials import (
+    Edit,
+    Reward,
+    Trial as Trial,
+    TrialStep,
+)
+from memagent.experience import (
+    Learned as Learned,
+    OutcomeArguments as OutcomeArguments,
+    Recall as Recall,
+)
 from memagent.memory.options import MAX_ITEM_ID_CHARS, MAX_TEXT_CHARS
 
 

@@ -314,7 +314,9 @@ class McpMount:
         """
         scope["route"] = self.route
         request = Request(scope, receive)
-        call = named_call(request, **{name: _named(request, name) for name in _NAMED_BY})
+        query, headers = request.query_params, request.headers
+        named = {name: query.get(name) or headers.get(_NAMED_BY[name]) for name in _NAMED_BY}
+        call = named_call(request, **named)
         held = call.caller.scopes
         asked = request.query_params.get("tools")
         if asked not in _SETS:
@@ -360,11 +362,6 @@ class McpMount:
         if self._running:
             await asyncio.wait(self._running)
         self._entered.close()
-
-
-def _named(request: Request, name: str) -> str | None:
-    """Read the user, agent or run from the query, or else from the header."""
-    return request.query_params.get(name) or request.headers.get(_NAMED_BY[name])
 
 
 def _agent_of(request: Any) -> AsyncAgent:

@@ -179,19 +179,15 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _set_deadline(self, seconds: float) -> None:
         self._clear_deadline()
-        self._deadline = self.loop.call_later(seconds, self._late)
+        self._deadline = self.loop.call_later(seconds, self._refuse, "request_timeout", LATE)
 
     def _clear_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _late(self) -> None:
-        """End a connection whose request does not arrive."""
-        self._refuse("request_timeout", LATE)
-
     def _refuse(self, code: str, detail: str) -> None:
-        """Answer with a problem where a head was begun, and close the connection."""
+        """Answer with a problem where a head was begun, and end the connection."""
         self._refused = True
         self._clear_deadline()
         at_work = bool(self.cycle) and not self.cycle.response_complete

@@ -22,11 +22,14 @@ import memagent
 from memagent.client.http import ServiceError
 from memagent.client.wire import (
     MAX_PAGE,
+    AsOf,
     Context,
     ContextRequest,
     Deleted,
+    Filter,
     Health,
     History,
+    Hit,
     Hits,
     LogPage,
     MemoryChange,
@@ -37,7 +40,6 @@ from memagent.client.wire import (
     SearchRequest,
     UndoRequest,
 )
-from memagent.core.answers import AsOf, Filter, Hit
 from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.long_work import aside
 from memagent.core.records import Id, MemoryItem, Moment, Trust, content_id

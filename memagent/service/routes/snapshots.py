@@ -20,6 +20,7 @@ from memagent.client.wire import (
     MAX_PAGE,
     EventPage,
     Fork,
+    GraphStats,
     Neighbour,
     Neighbours,
     NewSnapshot,
@@ -30,7 +31,7 @@ from memagent.core.answers import AsOf, Filter, GraphFormat
 from memagent.core.errors import MemoryNotFound, SnapshotMismatch
 from memagent.core.long_work import aside
 from memagent.core.records import Event, EventEdge, Id, NodeKind, Scope, content_id
-from memagent.core.snapshot import Entry, GraphStats, MemorySnapshot, Restored, SnapshotDiff
+from memagent.core.snapshot import Entry, MemorySnapshot, Restored, SnapshotDiff
 from memagent.events.visibility import OutOfSight, events_behind
 from memagent.memory import timetravel
 from memagent.memory.bank import MemoryBank, system_clock

@@ -22,30 +22,37 @@ from starlette.responses import Response, StreamingResponse
 from memagent.client.http import ServiceError
 from memagent.client.wire import (
     MAX_PAGE,
+    Answer,
     ChatRequest,
+    ErasureReceipt,
+    IngestReport,
     Job,
     JobKind,
     JobPage,
     JobState,
+    Learned,
     NewSession,
     NewTrial,
     QuarantineList,
+    Question,
+    Recall,
+    Reply,
     SessionPage,
+    SourceFilter,
     TakenBack,
     Tidied,
     TidyRequest,
     TouchedList,
+    Trial,
     TrialOutcome,
     TrialPage,
     UserPage,
 )
-from memagent.core.answers import Answer, Question, Reply
 from memagent.core.errors import InputError, MemoryNotFound
 from memagent.core.ops import Delete
 from memagent.core.records import Id, Scope, Session, Trust, Turn, content_id
-from memagent.core.snapshot import Commit, Entry, ErasureReceipt, IngestReport, SourceFilter
-from memagent.core.trials import Trial
-from memagent.experience import Learned, Recall, get_trial, newest_trials
+from memagent.core.snapshot import Commit, Entry
+from memagent.experience import get_trial, newest_trials
 from memagent.memory.bank import system_clock
 from memagent.memory.transfer import ExportReport, import_bank
 from memagent.service.access import Call, caller_of, may, may_for_user, once, service_of

@@ -328,7 +328,14 @@ async def list_memories(viewer: Reader, query: Annotated[ListQuery, Depends()]) 
         query=query,
         hits=[(hit, score_share(hit.score, best)) for hit in hits],
         items=items,
-        same=_constants(items),
+        same=constants(
+            {
+                "about": [_about(item) for item in items],
+                "kind": [item.kind for item in items],
+                "said": [when(item.said_at) for item in items],
+                "version": [item.version for item in items],
+            }
+        ),
         further=further,
         total=len(state.items),
         expired=expired,
@@ -354,18 +361,6 @@ async def add_memory(viewer: Reader) -> Response:
         viewer.fault = exc
         return await list_memories(viewer, ListQuery(add=True))
     return go(viewer, memory_link(None, item.id), note="Remembered.")
-
-
-def _constants(items: Sequence[MemoryItem]) -> dict[str, str]:
-    """Return what all rows of the list have in common."""
-    return constants(
-        {
-            "about": [_about(item) for item in items],
-            "kind": [item.kind for item in items],
-            "said": [when(item.said_at) for item in items],
-            "version": [item.version for item in items],
-        }
-    )
 
 
 def _about(item: MemoryItem) -> str:

@@ -31,8 +31,7 @@ from fastapi import Depends, Query
 from starlette.responses import HTMLResponse
 
 from memagent.async_agent import AsyncAgent
-from memagent.client.wire import Job, JobKind
-from memagent.core.answers import MAX_QUESTION_CHARS, Answer, AsOf, Hit, Question
+from memagent.client.wire import MAX_QUESTION_CHARS, Answer, AsOf, Hit, Job, JobKind, Question
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.recipes import RECIPES, recipe_of
 from memagent.core.records import Session, Turn, content_id

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, wait
 from functools import cache
 from importlib import import_module
@@ -166,11 +166,11 @@ class Agent:
         """Yield the reply of `chat` as the model speaks; the last piece has the `Reply`."""
         remember = options.get("remember", True)
         inline: ChatOptions = {**options, "remember": remember and not background}
-        agent, thread = self._opened.parts()
-        for delta in thread.iterate(agent.stream_chat(message, **inline)):
+        for delta in self._iterate(lambda agent: agent.stream_chat(message, **inline)):
             reply = delta.reply
             if reply and not reply.approvals and remember and background:
-                self._remember_later(agent.bank.state.sessions[reply.session_id])
+                state = self._opened.parts()[0].bank.state
+                self._remember_later(state.sessions[reply.session_id])
             yield delta
 
     def flush(self, *, on_error: OnError = "raise") -> list[IngestReport]:
@@ -270,6 +270,10 @@ class Agent:
         """Start the coroutine that `make` gives for the asynchronous agent."""
         agent, thread = self._opened.parts()
         return thread.submit(make(agent))
+
+    def _iterate(self, make: Callable[[AsyncAgent], AsyncGenerator[T]]) -> Iterator[T]:
+        agent, thread = self._opened.parts()
+        return thread.iterate(make(agent))
 
     _run = run
 

@@ -18,11 +18,8 @@ return works. The surprise: `StoreUnavailable` may say that it is unknown whethe
 entries were written, where the server was lost in the very commit and did not come
 back. Repeat such a request with its idempotency key.
 
-Connections to a PostgreSQL server, in SQLAlchemy's pool, and the server's errors.
-
 Statements go to the driver. The pool alone is SQLAlchemy's: it waits for a free
 connection, replaces dead ones and gives up a transaction that was left open.
-
 This is the one place that knows psycopg, and that translates its errors. A URL is
 libpq's own (`postgresql://user@host:5432/database?sslmode=verify-full`); what it leaves
 out comes from libpq's variables, `~/.pgpass` and service file. Passwords never show:
@@ -346,10 +343,8 @@ def pooled_engine(connect: Callable[[], Any], size: int) -> Engine:
 def _ran(engine: Engine, statements: str) -> Generator[tuple[Connection, Any]]:
     """Run statements; yield the connection and their cursor.
 
-    A transaction that they began is given up on leaving.
-
-    A connection that had died in the pool is replaced once, and with it all the others
-    that lie there.
+    A transaction that they began is given up on leaving. A connection that had died in
+    the pool is replaced once, and with it all the others that lie there.
     """
     connection, first = engine.connect(), True
     try:
@@ -489,9 +484,8 @@ class PostgresBackend(Backend):
         kept = connection.execute("SELECT to_regclass('checkpoint_parts')").fetchone()[0]
         tables = _WORDS if kept is None else f"{_WORDS}, checkpoints, checkpoint_parts"
         refusals: list[object] = []
-        connection.add_notice_handler(
-            refusals.append
-        )  # a role that does not own the tables is told so by a warning only
+        # a role that does not own the tables is told so by a warning only
+        connection.add_notice_handler(refusals.append)
         try:
             connection.execute(f"VACUUM {how} {tables}")
         finally:
@@ -518,9 +512,7 @@ _MOST_CONNECTIONS = 64
 
 
 class PostgresJournal(DatabaseJournal):
-    """A `Journal` in the database at a `postgresql://` URL.
-
-    Its tables are made when they do not exist.
+    """A `Journal` in the database at a `postgresql://` URL; makes its tables when absent.
 
     `pool` is how many connections a process keeps for reading at most; one more writes.
     `scrub` says what follows an erasure: `"vacuum"` frees the space, `"rewrite"` writes
@@ -598,11 +590,8 @@ def _examined(connection: ReadConnection) -> tuple[dict[str, str], list[str]]:
         "database_bytes": str(size),
         "connections": f"{used} of {most}",
     }
-    wrong = (
-        [f"role {role} is not bound by row-level security; connect as an ordinary role"]
-        if unbound
-        else []
-    )
+    free = f"role {role} is not bound by row-level security; connect as an ordinary role"
+    wrong = [free] if unbound else []
     wrong += [
         f"the server runs with {name} off: a power cut may lose or tear what was acknowledged"
         for name in ("fsync", "full_page_writes")

@@ -15,15 +15,7 @@ only grow.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Container,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -288,7 +280,7 @@ class View:
 
 
 def _index_row(
-    state: BankState, projector: Projector, expired: ExpiredIds | Container[str], item_id: str
+    state: BankState, projector: Projector, expired: ExpiredIds, item_id: str
 ) -> IndexRow | None:
     item = state.items.get(item_id)
     if item is None or not item.active or item_id in expired:

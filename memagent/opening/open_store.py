@@ -326,16 +326,7 @@ class OpenStore:
             cached = CachedEmbedder(build_embedder(embedder or settings.embedder))
             journal = MemoryJournal(clock=clock)
             return cls(settings, journal, cached, False, clock, index, reranker)
-        if isinstance(database, PostgresSettings):
-            journal = open_postgres(database, read_only=read_only, clock=clock)
-        else:
-            journal = open_sqlite(
-                database.path,
-                synchronous=database.synchronous,
-                read_only=read_only,
-                clock=clock,
-                seal=seal_of(database),
-            )
+        journal = _opened(database, read_only=read_only, clock=clock)
         try:
             built = build_embedder(embedder or settings.embedder)
             # A hosted one would have to be asked for its width; not imported for the others.
@@ -408,6 +399,20 @@ def _database(
     if isinstance(store, PostgresSettings):
         return store.model_copy(update={"url": str(path)})
     return PostgresSettings(url=str(path))
+
+
+def _opened(
+    database: SqliteSettings | PostgresSettings, *, read_only: bool, clock: Clock
+) -> PostgresJournal | SqlJournal:
+    if isinstance(database, PostgresSettings):
+        return open_postgres(database, read_only=read_only, clock=clock)
+    return open_sqlite(
+        database.path,
+        synchronous=database.synchronous,
+        read_only=read_only,
+        clock=clock,
+        seal=seal_of(database),
+    )
 
 
 def _checkpoints(journal: DatabaseJournal, *, writes: bool) -> Checkpoints:

@@ -467,11 +467,8 @@ class _Validator:
 
     def _add(self, op: Add) -> Add:
         if op.id is not None:
-            _refuse_if(
-                not self.limits.allow_explicit_ids,
-                RejectReason.ID_NOT_ALLOWED,
-                "ids of new items are given by the system",
-            )
+            rule = "ids of new items are given by the system"
+            _refuse_if(not self.limits.allow_explicit_ids, RejectReason.ID_NOT_ALLOWED, rule)
             taken = op.id in self.claimed or op.id in self.visible or op.id in self.existing_ids
             _refuse_if(taken, RejectReason.DUPLICATE_TARGET, f"{op.id} exists already")
         _refuse_reserved(op)
@@ -522,11 +519,8 @@ class _Validator:
             value is not None and value != getattr(item, name)
             for name, value in (("kind", op.kind), ("tags", op.tags), ("metadata", op.metadata))
         )
-        _refuse_if(
-            text == item.text and same_time and not named and not refiled,
-            RejectReason.UNCHANGED,
-            f"{op.id} says this already, on the same turns",
-        )
+        if text == item.text and same_time and not named and not refiled:
+            raise Refused(RejectReason.UNCHANGED, f"{op.id} says this already, on the same turns")
         needed, older = self.limits.require_sources, item.source_turn_ids
         sources = self.source.cited(op.source_turn_ids, needed=needed, older=older)
         statement = Statement(op.id, item.speaker, op.valid or item.valid)
@@ -562,11 +556,8 @@ class _Validator:
 
     def _target(self, op: Update | Delete) -> MemoryItem:
         item = self._visible_item(op.id)
-        _refuse_if(
-            op.id in self.claimed,
-            RejectReason.DUPLICATE_TARGET,
-            f"an earlier op of this batch changes {op.id}",
-        )
+        claimed = f"an earlier op of this batch changes {op.id}"
+        _refuse_if(op.id in self.claimed, RejectReason.DUPLICATE_TARGET, claimed)
         _refuse_if(
             op.version not in (None, item.version),
             RejectReason.STALE_VERSION,

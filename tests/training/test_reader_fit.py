@@ -175,7 +175,9 @@ def load_network(path: Path) -> ReaderNetwork:
     state: dict[str, torch.Tensor] = {}
     for name in network.state_dict():
         dense, scale = arrays[file_name(name)], arrays.get(file_name(name) + SCALE)
-        scaled = dense if scale is None else dense * scale.astype(np.float32)[:, None]
+        scaled = (
+            dense if scale is None else dense.astype(np.float32) * scale.astype(np.float32)[:, None]
+        )
         state[name] = torch.from_numpy(scaled.astype(np.float32))
     network.load_state_dict(state)
     return network.eval()

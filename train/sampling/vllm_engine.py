@@ -153,7 +153,11 @@ class ServerSender:
 
     def serve(self, jobs: Sequence[Job], more: More[Said, Job]) -> None:
         """Ask for one job after the other; the error of a request is raised."""
-        in_batches(lambda asked: [self._complete(job) for job in asked])(jobs, more)
+
+        def complete(asked: Sequence[Job]) -> list[Said]:
+            return [self._complete(job) for job in asked]
+
+        in_batches(complete)(jobs, more)
 
     def _complete(self, job: Job) -> Said:
         extra: dict[str, Any] = {"seed": _seed(job)}

@@ -131,7 +131,7 @@ def test_rewards_of_the_branches_credit_the_call_that_was_forked_alone(tmp_path:
     rollouts = asyncio.run(experience.collector.collect([trainer._episodes[0]], step=0))
     comparisons = asyncio.run(experience.score(rollouts))
     batch = GroupBatch.of(rollouts, comparisons, MANAGERS)
-    traces = {key: call.response.tokens for key, call in batch.calls.items()}
+    traces = {key: own for key, call in batch.calls.items() if (own := call.response.tokens)}
     starts = {local.session: len(local.given) for local in rollouts[0].locals}
     draws, told = random.Random(1), 0
     for group in batch.all:
@@ -180,7 +180,7 @@ def test_a_language_model_forks_by_what_its_tokens_cost() -> None:
     whole = replace(experience.collector, plan=replace(plan, forks=False))
     spent = [
         sum(len(c.response.tokens.completion_ids) for local in each.locals for run in local.reruns
-            for c in run.calls)
+            for c in run.calls if c.response.tokens)
         for each in (group, asyncio.run(whole.collect([small_episode(0)], step=0))[0])
     ]  # fmt: skip
     assert spent[0] < 0.75 * spent[1], "what is given is not generated"
@@ -261,7 +261,8 @@ def test_a_chain_s_task_forks_right_after_its_recall_or_at_its_lesson(
     first_model(settings, tmp_path / "again", say=lambda _: None)
     trainer = trainer_of(settings, 0, task_of(settings, sessions=4))
     with trainer.policy.faults_raised():
-        played = asyncio.run(trainer.experience.group("train0x1", 0))
+        source: Any = trainer.experience
+        played = asyncio.run(source.group("train0x1", 0))
     local = [group for group in played.groups if group.key.branch == "local"]
     assert len(local) == 4 and all(len(group.members) == 5 for group in local)
     forked = [played.roles[group.members[0].response_ids[0]] for group in local]

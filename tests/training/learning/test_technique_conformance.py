@@ -276,7 +276,8 @@ SLOTS = {
 @pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot in SLOTS for name in SLOTS[slot]])
 def test_a_run_opens_what_chooses_its_rollouts(tmp_path: Path, slot: str, name: str) -> None:
     """Formulas and claims of these stand beside them; here their slot takes them and trains."""
-    seen = update(tmp_path, **{slot: name})
+    chosen: dict[str, Any] = {slot: name}
+    seen = update(tmp_path, **chosen)
     assert right_over_wrong(seen)
 
 

@@ -48,7 +48,7 @@ LIGHT: Final = 64
 """Units of each projection of the light heads."""
 EXTRAS: Final = 4
 """Numbers of a pair beside its texts; see `pair_extras`."""
-NUMBERS: Final = 17
+NUMBERS: Final = 19
 """Numbers by which a change is decided; see `change_numbers`."""
 BACKED: Final = 0.1
 """Least probability of a change by the pair head alone, whatever else speaks for it."""
@@ -306,12 +306,12 @@ def pair_extras(old: Statement, new: Statement) -> tuple[float, float, float, fl
 def change_numbers(
     old: Statement, new: Statement, pair: PairReading, lead: float
 ) -> tuple[float, ...]:
-    """Return what decides whether `new` changes `old`: a constant, odds and cues.
+    """Return what decides whether `new` changes `old`: a constant, odds, time and cues.
 
     The pair head's shares say more than its odds of a change alone. `lead` is how far the
     light head's log odds are ahead of those for the best of the other candidates. A
     relative whom the old text does not name is another subject; a long text tells more
-    than one thing. The days between the two are none of it: time alone ends nothing.
+    than one thing.
     """
     shares = (pair.replaces, pair.ends, pair.adds, pair.same, pair.unrelated)
     kin = OF_KIN.search(new.text)
@@ -320,6 +320,7 @@ def change_numbers(
         _log_odds(pair.change),
         *(float(np.log(max(share, 1e-4))) for share in shares),
         _log_odds(new.states or 0.0),
+        *pair_extras(old, new)[2:],
         *(float(bool(cue.search(new.text))) for cue in (BESIDE, TURNING, STAYING, FIRST_PERSON)),
         float(kin is not None and kin[1].casefold() not in old.text.casefold()),
         float(bool(NUMBER.search(new.text) and NUMBER.search(old.text))),

@@ -263,11 +263,9 @@ TURNING: Final = re.compile(
 )
 """Words of a state that ended, or of one that began."""
 STAYING: Final = re.compile(
-    r"\b(?:still|stays?|staying|goes\s+on|remains?|as\s+(?:ever|always)|the\s+same"
-    r"|greetings\s+from|holiday|vacation|weekend|visiting"
-    r"|immer\s+noch|noch\s+immer|nach\s+wie\s+vor|bleib\w*|weiter(?:hin)?|grüße\s+aus|urlaub"
-    r"|zu\s+besuch|sig(?:o|ue|uen)|seguimos|todavía|aún|como\s+siempre|continúa\w*"
-    r"|saludos\s+desde|vacaciones|volvemos)\b",
+    r"\b(?:still|stays?|staying|goes\s+on|greetings\s+from|holiday|vacation|weekend|visiting"
+    r"|immer\s+noch|noch\s+immer|bleib\w*|weiterhin|grüße\s+aus|urlaub|zu\s+besuch"
+    r"|sig(?:o|ue|uen)|seguimos|todavía|aún|saludos\s+desde|vacaciones|volvemos)\b",
     re.I,
 )
 """Words of a state that goes on, and of one that is only a visit."""

@@ -255,12 +255,9 @@ _FOREIGN = (
         ),
         _stems(
             "wo woher wohin womit wovon wofür wer wen wem was wie welch welche welcher welches "
-            "welchem welchen wann warum viel viele er sie es ihn ihm ihr ihre der die das den "
-            "dem des ein eine einen einem einer ist sind bin war waren wurde wurden hat habe "
-            "haben hatte hatten wird werde werden in im an am auf aus bei beim mit nach von vom "
-            "zu zum zur für um seit und oder noch jetzt nun derzeit zurzeit momentan inzwischen "
+            "welchem welchen wann warum viel viele noch jetzt derzeit zurzeit momentan inzwischen "
             "mittlerweile früher vorher zuvor davor damals zuerst zunächst ursprünglich anfangs "
-            "einst denn eigentlich schon man nicht mache macht machen gemacht"
+            "einst denn eigentlich"
         ),
         re.compile(
             r"\b(?:war(?:en|st)?|hatten?|wurden?|gingen?|ging|kam(?:en)?|fuhr|lief|gab|hieß|seit|nach|als|bis"
@@ -276,11 +273,8 @@ _FOREIGN = (
             re.I,
         ),
         _stems(
-            "qué que quién quien quiénes cuál cuáles cuánto cuánta cuántos cuántas cómo como "
-            "dónde donde adónde cuándo cuando por para con sin de del a al en el la los las lo "
-            "un una unos unas y o su sus se le les es son soy era eran fue está estaba hay ha "
-            "he han había ser estar todavía aún ahora ya antes sigo sigue siguen actualmente "
-            "primero principio hace hago hacía tengo tiene tienes tenía tenemos"
+            "qué que quién quien quiénes cuál cuáles cuánto cuánta cuántos cuántas cómo dónde "
+            "donde adónde cuándo cuando todavía aún ahora antes actualmente primero principio"
         ),
         re.compile(
             r"\b(?:fu(?:i|e|eron)|era[ns]?|hubo|desde|hasta|\w{2,}(?:aba[ns]?|ábamos|aron|ieron|aste|iste|ó)"

@@ -55,7 +55,7 @@ BACKED: Final = 0.1
 MANY_WORDS: Final = 30
 """Words of a long text, which tells more than one thing."""
 SURE: Final = 0.95
-"""Least probability of a change where either text is long."""
+"""Least probability of a change where either text is long, or the new one says that things stay."""
 _DAY_S: Final = 86_400.0
 _MOST_LEAD: Final = 6.0
 # Log odds against a change of the candidate that is not there beside a single one.
@@ -216,7 +216,8 @@ class Reader:
 
         Empty if `new` states nothing or nothing is sure enough. A second change by the
         same statement must leave half as much doubt as the first; a long text tells more
-        than one thing, so that it hardly ever ends anything, nor is ended. What the pair
+        than one thing, so that it hardly ever ends anything, nor is ended, and "I still have
+        my cat" ends nothing. What the pair
         head does not back is no change: in a small memory time alone would make one.
         """
         bar = self.thresholds.change
@@ -225,7 +226,8 @@ class Reader:
         for share, own in sorted(shared, key=lambda entry: -entry[0]):
             needed = (1 + bar) / 2 if changes else bar
             longest = max(len(text.split()) for text in (new.text, candidates[own.index].text))
-            if longest > MANY_WORDS:
+            stays = STAYING.search(new.text) and not TURNING.search(new.text)
+            if stays or longest > MANY_WORDS:
                 needed = max(needed, SURE)
             if share >= needed and own.pair.change >= BACKED:
                 relation: Literal["replaces", "ends"]

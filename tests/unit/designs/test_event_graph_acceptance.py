@@ -31,13 +31,13 @@ from memagent.core.records import (
 )
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.base import SlotContext
-from memagent.designs.compass_mem import RuleIndexer
 from memagent.designs.parts.event_indexer import EventIndexer
 from memagent.designs.parts.graph_walk import (
     GraphExpansionRetriever,
     GraphWalkRetriever,
     SeedSettings,
 )
+from memagent.designs.parts.rule_indexer import RuleIndexer
 from memagent.embed.static import HashEmbedder
 from memagent.events.merge import event_texts, merge_events
 from memagent.events.walk import Walk, WalkSettings

@@ -18,13 +18,14 @@ from memagent.core.exchange import ModelRequest, Role
 from memagent.core.records import Event, EventEdge, NodeKind, Relation, Session, Turn
 from memagent.core.snapshot import GraphDelta
 from memagent.designs.base import SlotContext, load_prompt
-from memagent.designs.compass_mem import DESIGN, MODEL_FREE, RuleIndexer
+from memagent.designs.compass_mem import DESIGN, MODEL_FREE
 from memagent.designs.parts.event_indexer import (
     EVENTS_SCHEMA,
     RELATIONS_SCHEMA,
     EventIndexer,
 )
 from memagent.designs.parts.graph_walk import GraphWalkRetriever, parse_move, parse_plan
+from memagent.designs.parts.rule_indexer import RuleIndexer
 from memagent.embed.static import HashEmbedder
 from memagent.events.visibility import expand, topics_of
 from memagent.events.walk import Action

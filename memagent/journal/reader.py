@@ -221,7 +221,10 @@ def make_schema(backend: Backend) -> None:
             connection.execute(f"DELETE FROM {VERSION_TABLE}")
             connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES ('{SCHEMA_REVISION}')")
             made = state is SchemaState.EMPTY
-            crash_points.reach("schema.created" if made else "schema.migrated")
+            if made:
+                crash_points.reach("schema.created")
+            else:
+                crash_points.reach("schema.migrated")
         connection.execute("COMMIT")
 
 

@@ -8,12 +8,12 @@
 One policy chooses a skill after the recall, acts and writes a skill down (arXiv
 2605.06130). A single outcome is noisy, so a choice is judged by what its skill brought so
 far; a lesson is worth writing where the task went better than the best skill at hand.
-U is that from before the task. Not our choice: the moving average, the maximum and the
-first difference, by the abstract and the launch script of the released code (`alpha`,
-`u_hat_aggregation=max`, `distill_reward_type=first_order_diff`,
-`rerank_train_top1`); the paper itself was not at hand. Changed: the paper ranks the
-candidates and also learns the query; here one choice is made, and no skill chosen counts
-as U = 0. Its weights of .3 for choosing and writing are left out.
+U is that from before the task. Moving average, maximum and first difference follow the
+abstract and the launch script of the released code (`alpha`, `u_hat_aggregation=max`,
+`distill_reward_type=first_order_diff`, `rerank_train_top1`); the paper itself was not at
+hand. Changed: the paper ranks the candidates and also learns the query; here one choice is
+made, and no skill chosen counts as U = 0. Its weights of .3 for choosing and writing are
+left out.
 
 The environment tells each member's `outcome`, `trend` (U of the choice) and `best` (the
 maximum) as parts of its reward; which of them counts follows from the role that spoke.

@@ -99,8 +99,8 @@ async def overview(viewer: Reader) -> Response:
         entries = (describe_entry(row, state) for row in reversed(rows))
         told = (entry for entry in entries if entry.kind not in ("graph", "stats"))
         latest = list(islice(told, _LAST))
-        counted = _figures_of(viewer, state.seq)
-        if counted.seq or len(state.items) <= _COUNTED_AT_ONCE:
+        counted, fresh = _figures_of(viewer, state.seq)
+        if not fresh or len(state.items) <= _COUNTED_AT_ONCE:
             await count_journal(agent, counted, seconds=_COUNTING_S)
         degraded = agent.bank.degraded
     service = viewer.service
@@ -140,19 +140,20 @@ async def count_journal(agent: AsyncAgent, figures: JournalFigures, *, seconds: 
             return
 
 
-def _figures_of(viewer: Viewer, seq: int) -> JournalFigures:
-    """Return the figures of a memory.
+def _figures_of(viewer: Viewer, seq: int) -> tuple[JournalFigures, bool]:
+    """Return the figures of a memory, and whether they are new.
 
     They are new when nobody has looked yet, or when the journal has begun anew.
     """
     kept: OrderedDict[str, JournalFigures] = viewer.request.app.state.figures
     figures = kept.pop(viewer.scope.key, None)
-    if figures is None or figures.seq > seq:
+    fresh = figures is None or figures.seq > seq
+    if figures is None or fresh:
         figures = JournalFigures()
     kept[viewer.scope.key] = figures
     if len(kept) > _MOST_COUNTED:
         kept.popitem(last=False)
-    return figures
+    return figures, fresh
 
 
 _PAGE: Final = 50

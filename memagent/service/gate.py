@@ -326,7 +326,9 @@ class Gate:
 
     async def _wait(self, scope: Scope) -> None:
         """Let callers with a key go first: of the others one begins in a round of the loop."""
-        if CALLER not in scope and self._service.keys.ever:
+        if scope["path"] in _ALWAYS or CALLER in scope:
+            return
+        if self._service.keys.ever:
             async with self._turn:
                 await asyncio.sleep(0)
 

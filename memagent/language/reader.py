@@ -215,18 +215,18 @@ class Reader:
         """Return the candidates that `new` replaces or ends, the surest first.
 
         Empty if `new` states nothing or nothing is sure enough. A second change by the
-        same statement must leave half as much doubt as the first; a long text tells more
-        than one thing, so that it hardly ever ends anything, nor is ended, and "I still have
-        my cat" ends nothing. What the pair
+        same statement must leave half as much doubt as the first. A long text tells more than
+        one thing, so that it hardly ever ends anything, nor is ended; one that says that
+        things stay ("I still have my cat") hardly ever ends anything either. What the pair
         head does not back is no change: in a small memory time alone would make one.
         """
         bar = self.thresholds.change
         shared = [(self.probability(own), own) for own in self.weigh(new, candidates)]
         changes: list[Change] = []
+        stays = STAYING.search(new.text) and not TURNING.search(new.text)
         for share, own in sorted(shared, key=lambda entry: -entry[0]):
             needed = (1 + bar) / 2 if changes else bar
             longest = max(len(text.split()) for text in (new.text, candidates[own.index].text))
-            stays = STAYING.search(new.text) and not TURNING.search(new.text)
             if stays or longest > MANY_WORDS:
                 needed = max(needed, SURE)
             if share >= needed and own.pair.change >= BACKED:

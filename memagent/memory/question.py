@@ -2,7 +2,7 @@
 
 Pure and cautious: a question that no rule knows is `OTHER`, about `ANY` time, with all
 its words as content, and answering it then rests on search alone. German and Spanish
-questions are read for now and then and for their function words; their kind is not. The
+questions are read for now and then, without the words that only ask; their kind is not. The
 surprise: people are told from places by grammar ("did Anna", "Anna's"), not from a list
 of names, so a person named only after a preposition counts as content unless the caller
 says who the speakers are.
@@ -14,6 +14,7 @@ import re
 from collections.abc import Container, Iterable
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from memagent.core.answers import MAX_RULED_CHARS
 from memagent.core.records import Record, Text, TimeSpan
@@ -90,7 +91,7 @@ def read_question(
         period = Period.THEN
     elif _NOW.search(text):
         period = Period.NOW
-    past = (_PAST, *(own for clue, _, own in _FOREIGN if clue.search(text)))
+    past = (_PAST, *(own.past for own in _languages(text)))
     present = bool(_PRESENT.search(text)) and not any(own.search(text) for own in past)
     tells_when = kind is QuestionKind.WHEN and not ahead
     return QuestionView(
@@ -135,7 +136,7 @@ def content_terms(
 
     The words of `frame` are left out as long as others are left.
     """
-    posing = _POSING.union(*(words for clue, words, _ in _FOREIGN if clue.search(text)))
+    posing = _POSING.union(*(own.posing for own in _languages(text)))
     terms = [
         term for term in dict.fromkeys(tokenize(text)) if term not in own and term not in posing
     ]
@@ -245,9 +246,20 @@ _POSING = _stems(
     "something someone thing things one use using used might may likely now currently "
     "nowadays still more back time times also too each both up out there"
 )
-# What shows that a text is German or Spanish, its function words, and its signs of the past.
-_FOREIGN = (
-    (
+
+
+class _Language(NamedTuple):
+    """How questions are asked in a language other than English."""
+
+    clue: re.Pattern[str]
+    """What shows that a text is in it."""
+    posing: frozenset[str]
+    """Index terms of words that only ask."""
+    past: re.Pattern[str]
+
+
+_LANGUAGES = (
+    _Language(
         re.compile(
             r"\b(?:ich|mich|mir|mein\w*|wir|unser\w*|wo(?:her|hin|mit|von|für)?|we[rnm]|wie|welche\w*"
             r"|wann|habe|ist|sind|der|das|noch)\b",
@@ -266,7 +278,7 @@ _FOREIGN = (
             re.I,
         ),
     ),
-    (
+    _Language(
         re.compile(
             r"¿|\b(?:qué|quién\w*|dónde|adónde|cómo|cuál\w*|cuán\w+|tengo)\b"
             r"|^\W*(?:donde|que|quien|cual|cuando)\b",
@@ -283,6 +295,12 @@ _FOREIGN = (
         ),
     ),
 )
+
+
+def _languages(text: str) -> list[_Language]:
+    return [own for own in _LANGUAGES if own.clue.search(text)]
+
+
 _FRAME: dict[QuestionKind, frozenset[str]] = {
     QuestionKind.WHEN: _stems(
         "date day week weekend month year time season start started begin began go went get "

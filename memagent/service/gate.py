@@ -326,9 +326,8 @@ class Gate:
 
     async def _wait(self, scope: Scope) -> None:
         """Let callers with a key go first: of the others one begins in a round of the loop."""
-        if scope["path"] in _ALWAYS or CALLER in scope:
-            return
-        if self._service.keys.ever:
+        unknown = scope["path"] not in _ALWAYS and CALLER not in scope
+        if unknown and self._service.keys.ever:
             async with self._turn:
                 await asyncio.sleep(0)
 

@@ -22,20 +22,14 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import AsyncIterator, Generator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, MutableMapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Usage
@@ -227,7 +221,6 @@ class Metrics:
     """The figures of the service. Used from one event loop."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # the moments at which each figure was first counted
         own = self._registry = CollectorRegistry()
         self._requests = Counter(
             "memagent_requests", "Requests answered.", ("method", "route", "status"), registry=own
@@ -312,7 +305,24 @@ class Metrics:
         """Return the figures of all workers in the text format, with the jobs by state."""
         for state, count in jobs.items():
             self._jobs.labels(state).set(count)
-        return generate_latest(self._all).decode()
+        return generate_latest(_WithoutTimes(self._all)).decode()
+
+
+class _WithoutTimes(CollectorRegistry):
+    """A registry's figures without the moments at which each was first counted.
+
+    The library's own switch for that would hold for a whole process, and so for other apps in it.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._inner = registry
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the figures."""
+        for family in self._inner.collect():
+            family.samples = [each for each in family.samples if not each.name.endswith("_created")]
+            yield family
 
 
 @contextmanager

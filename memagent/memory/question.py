@@ -91,7 +91,7 @@ def read_question(
         period = Period.THEN
     elif _NOW.search(text):
         period = Period.NOW
-    past = (_PAST, *(own.past for own in _languages(text)))
+    past = (_PAST, *(own.past for own in _LANGUAGES if own.clue.search(text)))
     present = bool(_PRESENT.search(text)) and not any(own.search(text) for own in past)
     tells_when = kind is QuestionKind.WHEN and not ahead
     return QuestionView(
@@ -136,7 +136,7 @@ def content_terms(
 
     The words of `frame` are left out as long as others are left.
     """
-    posing = _POSING.union(*(own.posing for own in _languages(text)))
+    posing = _POSING.union(*(own.posing for own in _LANGUAGES if own.clue.search(text)))
     terms = [
         term for term in dict.fromkeys(tokenize(text)) if term not in own and term not in posing
     ]
@@ -249,7 +249,7 @@ _POSING = _stems(
 
 
 class _Language(NamedTuple):
-    """How questions are asked in a language other than English."""
+    """The words by which questions in a language other than English are read."""
 
     clue: re.Pattern[str]
     """What shows that a text is in it."""
@@ -295,12 +295,6 @@ _LANGUAGES = (
         ),
     ),
 )
-
-
-def _languages(text: str) -> list[_Language]:
-    return [own for own in _LANGUAGES if own.clue.search(text)]
-
-
 _FRAME: dict[QuestionKind, frozenset[str]] = {
     QuestionKind.WHEN: _stems(
         "date day week weekend month year time season start started begin began go went get "

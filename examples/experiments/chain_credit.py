@@ -52,7 +52,6 @@ from chain_world import (
 )
 
 from environments.acting.play import CasePlayer
-from environments.acting.procedures import ProcedureTask
 from environments.acting.task import ActingTask
 from environments.records import Episode
 from memagent.core.errors import ConfigError
@@ -200,7 +199,7 @@ class ChainExperience(ActingExperience):
     async def rewards(
         self,
         credit: str,
-        chain: Sequence[ProcedureTask],
+        chain: Sequence[ActingTask],
         place: int,
         chains: Sequence[Sequence[Link]],
         *,
@@ -233,14 +232,14 @@ class ChainExperience(ActingExperience):
         return (Role.PLANNER, Role.MANAGER) if self.selects else (Role.MANAGER,)
 
     async def _worths(
-        self, chain: Sequence[ProcedureTask], place: int, memories: Sequence[MemorySnapshot]
+        self, chain: Sequence[ActingTask], place: int, memories: Sequence[MemorySnapshot]
     ) -> list[float]:
         """Return what memories are worth after a task; zeros where rewards are random."""
         if self.plan.control == "random_reward":
             return [0.0] * len(memories)
         return [await self.worth.of(chain, place + 1, memory) for memory in memories]
 
-    async def chain(self, chain: Sequence[ProcedureTask], key: str, draw: str) -> list[Link]:
+    async def chain(self, chain: Sequence[ActingTask], key: str, draw: str) -> list[Link]:
         """Play one chain with the draws of a key."""
         with self.policy.participant():
             model = self.policy.bound(key)
@@ -249,7 +248,7 @@ class ChainExperience(ActingExperience):
             )
 
     async def rerun(
-        self, chain: Sequence[ProcedureTask], place: int, memory: MemorySnapshot, key: str,
+        self, chain: Sequence[ActingTask], place: int, memory: MemorySnapshot, key: str,
         draw: str, given: Sequence[ModelResponse] = (),
     ) -> list[Link]:  # fmt: skip
         """Play one task several times from one memory; the first replies may be given."""

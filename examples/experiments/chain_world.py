@@ -1,17 +1,19 @@
-"""Chains of tasks: the world, the lesson that a policy decides on, and how chains are played.
+"""Chains of tasks: the lesson that a policy decides on, and how chains are played.
 
-A chain is some tasks of one procedure over new objects. Its procedure is hidden, and it
-changes once, somewhere in the middle. A scripted player does again what a case says has
-worked, else what no case shows as tried. After each task a policy of one word is told the
-outcome: keep the trial as a case, leave it out, write it over an older case, or drop one.
-The memory goes on to the next task; every trial is journalled as in an app.
+A chain is some tasks over new things that share something hidden, which changes once,
+somewhere in the middle; `chain_sets` has the four sets that they are made of. A scripted
+player does again what a case says has worked, else what no case shows as tried. After each
+task a policy of one word is told the outcome: keep the trial as a case, leave it out, write
+it over an older case, or drop one. The memory goes on to the next task; every trial is
+journalled as in an app.
 
 With `selects` the same policy also says, right after the recall, which case is done again,
 or that something else is tried; each case then has a value, a moving average of the
 outcomes of the tasks that followed it.
 
 `ChainWorld` stands in a run file as `[environment] kind = "chain_world:ChainWorld"`, with
-`[agent] design = "chain_world:DESIGN"`. A session of an episode is a task.
+`[agent] design = "chain_world:DESIGN"`; its option `tasks_of` names the set. A session of an
+episode is a task.
 """
 
 from __future__ import annotations
@@ -23,12 +25,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any, Final
 
-from environments.acting.play import CasePlayer, play_task
-from environments.acting.procedures import MOVES, VERBS, ProcedureTask
-from environments.acting.task import TaskSet
+from chain_sets import SETS, number_of, set_of, sort_of
+
+from environments.acting.play import play_task
+from environments.acting.task import ActingTask, TaskSet
 from environments.base import Environment, Split
+from environments.errors import EnvironmentFault
 from environments.records import Episode
 from memagent.async_agent import AsyncAgent
 from memagent.build import open_store
@@ -45,8 +50,6 @@ from memagent.testing import FunctionModel
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TASKS: Final = 8
-CHOICES: Final = 3
-"""Moves that a procedure is made of; it takes two of them, in order."""
 FORKS: Final = 8
 """Times that the later tasks are played on a fork, each with other draws."""
 
@@ -54,20 +57,18 @@ FORKS: Final = 8
 # -- the world -------------------------------------------------------------------------
 
 
-def chain_of(seed: str, tasks: int = TASKS) -> tuple[ProcedureTask, ...]:
-    """Return a chain whose procedure changes once, near its middle; equal seeds, equal chains."""
-    draws = random.Random(f"chain {seed}")
-    verb, first = draws.choice(VERBS), tuple(draws.sample(MOVES[:CHOICES], 2))
-    second = first
-    while second == first:
-        second = tuple(draws.sample(MOVES[:CHOICES], 2))
-    change = tasks // 2 + draws.choice((-1, 0, 1))
-    return tuple(
-        ProcedureTask(
-            verb, f"thing{seed}x{place}", first if place < change else second, MOVES[:CHOICES]
-        )
-        for place in range(tasks)
-    )
+def chain_of(seed: str, tasks: int = TASKS) -> tuple[ActingTask, ...]:
+    """Return a chain; equal seeds, equal chains.
+
+    "tiny_shop/c0" is one of the set `tiny_shop`, a seed without a slash one of procedures.
+    Raises `EnvironmentFault` for a set that there is not.
+    """
+    name, _, own = seed.rpartition("/")
+    name = name or "procedures"
+    if name not in SETS:
+        raise EnvironmentFault(f"no set of tasks {name!r}; there are {', '.join(SETS)}")
+    key = own if name == "procedures" else seed
+    return tuple(SETS[name].drawn(random.Random(f"chain {key}"), own, tasks))
 
 
 # -- the lesson ------------------------------------------------------------------------
@@ -107,10 +108,11 @@ class DecidingLearner:
 def described(trial: Trial, cases: Sequence[MemoryItem]) -> str:
     """Return what is known of a trial and of each case, as the words of a decision."""
     good = trial.outcome is not None and trial.outcome.good
-    moves = _moves(case_of(trial).fact.text)
+    deed_of = set_of(trial.task).deed
+    moves = deed_of(case_of(trial).fact.text)
     rows = [[float(good), len(moves) / 2]]
     for place, case in enumerate(cases):
-        worked, own = SUCCEEDED in case.tags, _moves(case.text)
+        worked, own = SUCCEEDED in case.tags, deed_of(case.text)
         rows.append(
             [
                 float(worked),
@@ -118,7 +120,7 @@ def described(trial: Trial, cases: Sequence[MemoryItem]) -> str:
                 float(own == moves),
                 float(own[: len(moves)] == moves),
                 float(moves[: len(own)] == own),
-                float(case.text.split()[:1] == trial.task.split()[:1]),
+                float(sort_of(case.text) == sort_of(trial.task)),
                 float(worked and not good and own == moves),
                 place / MEMORIES,
                 1.0,
@@ -126,10 +128,6 @@ def described(trial: Trial, cases: Sequence[MemoryItem]) -> str:
         )
     assert all(len(row) == (PAIR if place else STATEMENT) for place, row in enumerate(rows))
     return " ".join(f"f{round(value * (LEVELS - 1))}" for row in rows for value in row)
-
-
-def _moves(text: str) -> list[str]:
-    return [line.split()[0] for line in text.split("\n")[1:]]
 
 
 DESIGN: Final[MemoryDesign] = replace(EXP_RAG, name="deciding", learner=DecidingLearner())
@@ -161,34 +159,30 @@ class ChosenValue(RunningValue):
 
 
 @dataclass
-class SelectingPlayer(CasePlayer):
+class SelectingPlayer:
     """Asks a model which case to do again; else tries what no case shows as tried."""
 
-    model: Any = None
+    player: Any
+    """The script that acts on what it is shown."""
+    model: Any
     stats: Mapping[str, ItemStats] = field(default_factory=dict)
     used: tuple[str, ...] = ()
     """The case that is followed."""
+    shown: Sequence[MemoryItem] = ()
 
     async def act(self, task: Any, memories: Sequence[MemoryItem], trial: Trial) -> str | None:
-        """Return the next action of the plan that was chosen at the first."""
+        """Return the next action by the case that was chosen at the first."""
         if not trial.steps:
             cases = sorted(memories, key=lambda item: item.id)[:MEMORIES]
             message = Message(role="user", content=shown_choice(cases, self.stats))
             reply = await self.model.complete(ModelRequest(role=Role.PLANNER, messages=(message,)))
             target = read_reply(reply.text, range(len(cases))).target
             if target is None:
-                tried = [case.model_copy(update={"tags": ()}) for case in cases]
-                self.planned = self.plan(task, tried)
+                self.shown = set_of(task.text).tried(cases)
             else:
                 self.used = (cases[target].id,)
-                self.planned = [f"{move} {task.thing}" for move in _moves(cases[target].text)]
-        place = len(trial.steps)
-        return self.planned[place] if place < len(self.planned) else None
-
-
-def _number(case: MemoryItem) -> int:
-    """Return the place in the chain of the task that a case is about."""
-    return int(case.text.partition("\n")[0].rpartition("x")[2])
+                self.shown = [cases[target].model_copy(update={"tags": (SUCCEEDED,)})]
+        return await self.player.act(task, self.shown, trial)
 
 
 def shown_choice(cases: Sequence[MemoryItem], stats: Mapping[str, ItemStats]) -> str:
@@ -196,16 +190,16 @@ def shown_choice(cases: Sequence[MemoryItem], stats: Mapping[str, ItemStats]) ->
     rows = [[0.5, len(cases) / MEMORIES]]
     for place, case in enumerate(cases):
         own = stats.get(case.id, ItemStats())
-        told = _number(case)
+        told = number_of(case.text)
         rows.append(
             [
                 float(SUCCEEDED in case.tags),
                 min(1.0, max(0.0, own.q_value)),
                 float(own.q_value > 0.0),
-                len(_moves(case.text)) / 2,
-                sum(_number(other) < told for other in cases) / MEMORIES,
+                len(set_of(case.text).deed(case.text)) / 2,
+                sum(number_of(other.text) < told for other in cases) / MEMORIES,
                 min(1.0, told / TASKS),
-                float(told == max(map(_number, cases))),
+                float(told == max(number_of(other.text) for other in cases)),
                 place / MEMORIES,
                 1.0,
             ]
@@ -253,7 +247,7 @@ class Link:
 
 
 async def linked(  # noqa: PLR0913 (a task, its memory and who speaks)
-    agent: AsyncAgent, chain: Sequence[ProcedureTask], place: int, memory: MemorySnapshot,
+    agent: AsyncAgent, chain: Sequence[ActingTask], place: int, memory: MemorySnapshot,
     *, model: Any = None, draw: str = "", selects: bool = False,
 ) -> Link:  # fmt: skip
     """Play one task from a memory, which stays as it is; with `selects` the model chooses.
@@ -270,22 +264,41 @@ async def linked(  # noqa: PLR0913 (a task, its memory and who speaks)
 
 
 def player_of(
-    task: ProcedureTask,
+    task: ActingTask,
     draw: str,
     *,
     model: Any = None,
     stats: Mapping[str, ItemStats] | None = None,
-) -> CasePlayer:
+) -> Any:
     """Return the player, with draws of its own for each task; a script without a model."""
-    player = CasePlayer(length=2)
-    if model is not None:
-        player = SelectingPlayer(length=2, model=model, stats=stats or {})
+    player = set_of(task.text).player()
     player.rng = random.Random(f"player {task.text} {draw}")
-    return player
+    if model is None:
+        return player
+    return SelectingPlayer(player=player, model=model, stats=stats or {})
+
+
+@dataclass
+class _Fork:
+    """What a scripted player reads of a trial, without the rest of it."""
+
+    steps: list[Any] = field(default_factory=list)
+
+
+async def solved(task: ActingTask, player: Any, cases: Sequence[MemoryItem]) -> bool:
+    """Play a task on a fork, which leaves nothing, and tell whether it was solved."""
+    fork, seen = _Fork(), task.reset(0)
+    while not seen.done:
+        action = await player.act(task, cases, fork)
+        if action is None:
+            break
+        seen = task.step(action)
+        fork.steps.append(SimpleNamespace(action=action, observation=seen.text))
+    return bool(seen.success)
 
 
 async def played_chain(
-    agent: AsyncAgent, chain: Sequence[ProcedureTask], *, model: Any = None, draw: str = "",
+    agent: AsyncAgent, chain: Sequence[ActingTask], *, model: Any = None, draw: str = "",
     selects: bool = False,
 ) -> list[Link]:  # fmt: skip
     """Play a chain; the memory that a task leaves is where the next begins."""
@@ -316,18 +329,18 @@ class Worth:
     """Names the player's draws on forks; worths of other names share none."""
     known: dict[tuple[str, int, str], float] = field(default_factory=dict)
 
-    async def of(self, chain: Sequence[ProcedureTask], place: int, memory: MemorySnapshot) -> float:
+    async def of(self, chain: Sequence[ActingTask], place: int, memory: MemorySnapshot) -> float:
         """Return the mean success in the tasks from `place` on; 0 when there are none."""
-        key = (chain[0].thing, place, memory.digest)
+        key = (chain[0].text, place, memory.digest)
         if key not in self.known:
             played: list[float] = []
             own = self.agent.at(memory)
-            for task in chain[place:]:
+            for task in map(deepcopy, chain[place:]):
                 recall = await own.recall(task.text, k=40)
                 cases = [hit.item for hit in recall.hits if hit.item is not None]
                 for fork in range(self.forks):
-                    plan = player_of(task, f"{self.draws} {fork}").plan(task, cases)
-                    played.append(float(tuple(plan) == task.solution()))
+                    player = player_of(task, f"{self.draws} {fork}")
+                    played.append(float(await solved(task, player, cases)))
             self.known[key] = fmean(played) if played else 0.0
         return self.known[key]
 
@@ -335,13 +348,22 @@ class Worth:
 # -- the environment of a run ----------------------------------------------------------
 
 
-def _chain(seed: int, count: int) -> tuple[ProcedureTask, ...]:
-    """Return one chain of so many tasks."""
-    return chain_of(f"play{seed}", count)
+def task_set(name: str) -> TaskSet:
+    """Return one chain as a set of tasks."""
+
+    def player(seed: int) -> Any:
+        made = SETS[name].player()
+        made.rng = random.Random(f"player {seed}")
+        return made
+
+    return TaskSet(stream=lambda seed, count: chain_of(f"{name}/play{seed}", count), player=player)
 
 
-TASK_SET: Final = TaskSet(stream=_chain, player=lambda seed: CasePlayer(seed, length=2))
-"""One chain as a set of tasks: `memagent-eval play chain_world:TASK_SET`."""
+TASK_SET: Final = task_set("procedures")
+"""Chains for `memagent-eval play chain_world:TASK_SET`, and of the other sets likewise."""
+SHOP: Final = task_set("tiny_shop")
+HOUSE: Final = task_set("tiny_house")
+LAB: Final = task_set("hidden_rule")
 
 
 class ChainWorld(Environment):
@@ -359,20 +381,24 @@ class ChainWorld(Environment):
         episodes: int = 400,
         bonus: float = 0.0,
         selects: bool = False,
+        tasks_of: str = "procedures",
     ) -> None:
-        """Make chains of some tasks.
+        """Make chains of some tasks of a set.
 
         `bonus` rewards a lesson that was written and shown in a later solved task; with
-        `selects` the policy chooses the case that is done again.
+        `selects` the policy chooses the case that is done again. Raises `EnvironmentFault`
+        for a set that there is not.
         """
         super().__init__()
+        self.begins = "" if tasks_of == "procedures" else f"{tasks_of}/"
+        chain_of(f"{self.begins}0", 1)
         self.seed, self.tasks, self.count = seed, sessions, episodes
         self.bonus, self.selects = bonus, selects
 
     def episodes(self, split: Split = "all") -> Iterator[Episode]:
         """Yield the chains of a split: so many to train on, endless ones for tests."""
         numbers = range(self.count) if split in ("train", "all") else count()
-        return (self.episode(f"{split}{self.seed}x{number}") for number in numbers)
+        return (self.episode(f"{self.begins}{split}{self.seed}x{number}") for number in numbers)
 
     def episode(self, name: str) -> Episode:
         """Return the episode that stands for a chain."""

@@ -1,6 +1,7 @@
 """Learn what to write down after a task, by reruns from one memory: chains of tasks.
 
     python examples/experiments/chains.py --seeds 3 --into chains.json   # trains and compares
+    python examples/experiments/chains.py --tasks-of tiny_shop --seeds 3 --into shop.json
     python examples/experiments/chains.py --signs 6                      # whose sign is right
 
 `chain_world` has the chains and `chain_credit` their credits; the policy of decisions (as
@@ -25,6 +26,7 @@ from time import process_time
 from typing import Any, Final
 
 from chain_credit import ChainExperience
+from chain_sets import SETS
 from chain_world import (
     DESIGN,
     EXP_RAG,
@@ -74,7 +76,9 @@ def plan_of(credit: str, *, control: Any = "") -> CreditPlan:
 # -- training and tests ----------------------------------------------------------------
 
 
-def trained(credit: str, seed: int, *, steps: int, control: str = "") -> tuple[PolicyModel, float]:
+def trained(
+    credit: str, seed: int, *, steps: int, control: str = "", tasks_of: str = "procedures"
+) -> tuple[PolicyModel, float]:
     """Return a policy trained from random weights, and its processor seconds."""
     from train.run.config import LoGoGRPOConfig
     from train.run.trainer import LoGoGRPOTrainer
@@ -82,8 +86,8 @@ def trained(credit: str, seed: int, *, steps: int, control: str = "") -> tuple[P
 
     model, tokenizer = first_decisions(0, seed=seed)
     began = process_time()
-    world = ChainWorld()
-    episodes = [world.episode(f"train{number}") for number in range(world.count)]
+    world = ChainWorld(tasks_of=tasks_of)
+    episodes = [world.episode(f"{world.begins}train{number}") for number in range(world.count)]
     with tempfile.TemporaryDirectory() as folder:
         args = LoGoGRPOConfig(
             output_dir=folder, num_generations=8, per_device_train_batch_size=4,
@@ -113,12 +117,13 @@ def trained(credit: str, seed: int, *, steps: int, control: str = "") -> tuple[P
 
 
 async def successes_of(
-    agent: AsyncAgent, *, seed: int, chains: int, policy: PolicyModel | None = None
-) -> list[list[float]]:
+    agent: AsyncAgent, *, seed: int, chains: int, policy: PolicyModel | None = None,
+    tasks_of: str = "procedures",
+) -> list[list[float]]:  # fmt: skip
     """Return the success by task over a seed's own test chains (chains, tasks)."""
 
     async def one(number: int) -> list[float]:
-        chain = chain_of(f"test{seed}x{number}")
+        chain = chain_of(f"{tasks_of}/test{seed}x{number}")
         if policy is None:
             links = await played_chain(agent, chain, draw="test")
         else:
@@ -151,7 +156,7 @@ def random_policy(seed: int) -> PolicyModel:
     return PolicyModel(engine, tokenizer, width=256, sampling=sampling)
 
 
-async def signs(chains: int, *, seed: int = 0) -> dict[str, Any]:
+async def signs(chains: int, *, seed: int = 0, tasks_of: str = "procedures") -> dict[str, Any]:
     """Return how often the sign of a credit is that of the lesson's true effect.
 
     The policy has random weights. The true effect of a lesson is what it leaves for the
@@ -171,7 +176,7 @@ async def signs(chains: int, *, seed: int = 0) -> dict[str, Any]:
     exact = Worth(agent=experience.worth.agent, forks=EXACT, draws="truth")
     hits: dict[str, list[list[bool]]] = {name: [] for name in (*worths, *GLOBAL)}
     for number in range(chains):
-        chain = chain_of(f"sign{number}")
+        chain = chain_of(f"{tasks_of}/sign{number}")
         for worth in (exact, experience.worth, *worths.values()):
             worth.known.clear()
         whole = await asyncio.gather(
@@ -218,11 +223,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--test", type=int, default=60)
     parser.add_argument("--credits", default=",".join(CREDITS))
+    parser.add_argument("--tasks-of", choices=tuple(SETS), default="procedures")
     parser.add_argument("--signs", type=int, default=0, help="chains; nothing is trained then")
     parser.add_argument("--into", type=Path)
     options = parser.parse_args(argv)
     if options.signs:
-        told: Any = asyncio.run(signs(options.signs))
+        told: Any = asyncio.run(signs(options.signs, tasks_of=options.tasks_of))
     else:
         told = compared(options)
     print(json.dumps(told, indent=1))
@@ -240,7 +246,7 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if options.into is not None and options.into.is_file():
         told = json.loads(options.into.read_text("utf-8"))
-    settings = {"steps": options.steps, "test": options.test}
+    settings = {"tasks of": options.tasks_of, "steps": options.steps, "test": options.test}
     if told.setdefault("settings", settings) != settings:
         raise ValueError(f"{options.into} has other settings: {told['settings']}")
     arms: dict[str, list[Any]] = told.setdefault("arms", {})
@@ -263,14 +269,28 @@ def tested(name: str, seed: int, options: argparse.Namespace) -> dict[str, float
     """Return the figures of one arm with one seed."""
     if name in DESIGNS:
         agent = agent_of(DESIGNS[name]).with_model(FunctionModel(lambda _: "update0"))
-        return figures(asyncio.run(successes_of(agent, seed=seed, chains=options.test)))
+        return figures(
+            asyncio.run(
+                successes_of(agent, seed=seed, chains=options.test, tasks_of=options.tasks_of)
+            )
+        )
     credit, steps = (name, options.steps) if name in CREDITS else ("gain", options.steps)
     control = name if name == "random_reward" else ""
     policy, seconds = trained(
-        credit, seed, steps=0 if name == "untrained" else steps, control=control
+        credit,
+        seed,
+        steps=0 if name == "untrained" else steps,
+        control=control,
+        tasks_of=options.tasks_of,
     )
     successes = asyncio.run(
-        successes_of(agent_of(DESIGN), seed=seed, chains=options.test, policy=policy)
+        successes_of(
+            agent_of(DESIGN),
+            seed=seed,
+            chains=options.test,
+            policy=policy,
+            tasks_of=options.tasks_of,
+        )
     )
     return figures(successes) | {"seconds": round(seconds)}
 

@@ -115,7 +115,7 @@ async def measure(path: Path | str, *, replay: bool) -> dict[str, Any]:
     from memagent.opening.open_store import OpenStore
 
     kind = "postgres" if str(path).startswith("postgres") else "sqlite"
-    for name in ("checkpoints.store", "embed.static", f"journal.{kind}.journal"):
+    for name in ("checkpoints.store", "embed.static", f"journal.{kind}"):
         import_module(f"memagent.{name}")
     imports_s, before_mb = time.process_time(), _rss_mb()
     store = OpenStore.open(path=path, read_only=True)

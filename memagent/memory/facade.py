@@ -306,8 +306,9 @@ class Memory(CareVerbs):
         """
         _own(self.bank, user_id)
         state = await self.bank.sync()
-        active = await aside(lambda: sorted(item.id for item in state.active()))
-        ops = tuple(Delete(id=item_id) for item_id in active)
+        ops = await aside(
+            lambda: tuple(Delete(id=name) for name in sorted(item.id for item in state.active()))
+        )
         if ops:
             await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
         return len(ops)

@@ -133,11 +133,11 @@ _IGNORED_BEFORE = re.compile(
 )
 _IGNORED_AFTER = re.compile(r"[\s.,;:!?)]*")
 _CUE = re.compile(
-    r"\d(?:\d{3}|[./]\d|(?:st|nd|rd|th)\b|0['’]?s\b)|['’]\d\d\b"
+    r"(?:1[5-9]|2[01])\d\d(?!\d)|\d(?:[./]\d|-\d\d-|(?:st|nd|rd|th)\b|0['’]?s\b)|['’]\d\d\b"
     r"|(?=[a-fhjm-oqs-y])(?:"
     r"d(?:ay|ecade)|w(?:eek|inter)|mo(?:nth|rrow|rning)|year|night|e(?:vening|aster)"
     r"|a(?:fternoon|utumn)|s(?:pring|ummer)|fall|christmas|xmas|halloween|quarter"
-    r"|t(?:hanksgiving|ies\b)|valentine"
+    r"|t(?:hanksgiving|ies\b)|valentine|fortnight|(?:yr|hr|wk|min)s?\b"
     r"|\b(?:q[1-4]\b|a(?:go|pr|ug)|back|j(?:an|un|ul)|f(?:eb|ri)|m(?:ar|ay|on|inute)"
     r"|s(?:ep|at|un)|oct|nov|dec|t(?:ue|hu)|wed|hour))"
     r"|tag\b|woche|monat|jahr|ge?stern|heute|morgen|märz|mai\b|jänner|setiembre|okt|dez|mittwoch|don|frei|sonn|dien"

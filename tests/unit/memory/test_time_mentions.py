@@ -4,6 +4,7 @@ scanning never raises and stays fast.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -12,7 +13,9 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, strategies as st
 from patience import patience_s
+from places import ROOT
 
+from memagent.timex import resolve
 from memagent.timex.resolve import find_times, format_span, resolve_time
 
 FRIDAY = datetime(2023, 6, 9, 13, 30, tzinfo=UTC)
@@ -246,3 +249,33 @@ def test_a_very_long_text_is_scanned_in_linear_time() -> None:
     find_times("last " + " " * 100_000 + "week", anchor=FRIDAY)
     find_times("1" * 100_000 + " 2023", anchor=FRIDAY)
     assert time.perf_counter() - began < patience_s(10)
+
+
+def test_a_text_is_passed_over_only_where_it_names_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quick look at a text says what the whole grammar says, on everyday talk and numbers."""
+    folder = ROOT / "environments" / "dialogues" / "data"
+    lines = [
+        line
+        for path in sorted(folder.rglob("*.txt"))
+        for line in path.read_text("utf-8").splitlines()[::7]
+    ]
+    numbers = (0, 7, 19, 90, 98, 501, 1492, 1539, 1999, 2024, 2199, 2200, 8117, 20_240, 123_456)
+    frames = (
+        "it cost {}",
+        "in {} we",
+        "{}s",
+        "'{}",
+        "{}-05-03",
+        "3/{}",
+        "{}/3",
+        "{}th",
+        "room {}.",
+    )
+    lines += [frame.format(number) for frame in frames for number in numbers]
+    units = "minute min hour hr day weekend week wk fortnight month quarter year yr decade".split()
+    frames = ("for 6 {}s", "6 {}s ago", "in 6 {}s", "last {}", "next {}", "a {} ago", "the past {}")
+    lines += [frame.format(unit) for frame in frames for unit in units]
+    quick = [find_times(line, anchor=FRIDAY) for line in lines]
+    monkeypatch.setattr(resolve, "_CUE", re.compile(""))
+    assert [find_times(line, anchor=FRIDAY) for line in lines] == quick
+    assert any(mention.text == "for 6 yrs" for found in quick for mention in found)

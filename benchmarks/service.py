@@ -12,10 +12,12 @@ the others: a server that moves between cores takes a tenth more processor time,
 its writing thread and its event loop share one interpreter lock. With `--large` the load
 is run once more, on the same memories and one more user who has that many. With `--active`
 requests name so many of the users only; the service keeps 1,000 open at most, and the
-others are closed and opened again. The promises
+others are closed and opened again. `--against` names an older checkout, whose service gets
+the same load over a store that it has filled itself. The promises
 are ratios to the ceiling of the same run: at most 4.5 times its processor time for a
 request, at most 6 times its p95 of a search, no error, and at most twice the memory for
-an added memory that one took when it was opened.
+an added memory that one took when it was opened; and at most 1.1 times the processor time
+of the older checkout.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ CORES = sorted(os.sched_getaffinity(0))
 """The first is the servers', where there are more."""
 _CPU, _P95 = 4.5, 6.0
 """How many times the ceiling's processor time and p95 of a search the service may take."""
-_PLACES = ("out", "mem0_python", "mem0_folder")
+_OLDER = 1.1
+"""How many times the processor time of an older checkout a request may take."""
+_PLACES = ("out", "mem0_python", "mem0_folder", "against", "fill")
 _GROWTH = 2.0
 """How many times what a memory takes at the start, with its vector, its place in the index
 and its history, one added later may take.
@@ -175,14 +179,19 @@ def _sizes(found: Outcome) -> dict[str, int]:
     return {"search_bytes": found.search_bytes // searches, "add_bytes": found.add_bytes // adds}
 
 
-def ours(folder: Path, given: argparse.Namespace, *, large: int = 0) -> dict[str, Any]:
-    """Start the service, with every memory opened before."""
-    path, users = folder / f"{large}" / "memory.db", given.users + bool(large)
+def ours(
+    folder: Path, given: argparse.Namespace, *, large: int = 0, source: Path | None = None
+) -> dict[str, Any]:
+    """Start the service, or that of another checkout, with every memory opened before."""
+    path, users = folder / f"{large}{source is not None}" / "memory.db", given.users + bool(large)
     path.parent.mkdir()
-    asyncio.run(fill(path, memories=given.memories, users=given.users, large=large))
+    code = {} if source is None else {"PYTHONPATH": str(source)}
+    sizes = ("--memories", given.memories, "--users", given.users, "--large", large)
+    filling = [sys.executable, __file__, *map(str, sizes), "--fill", str(path)]
+    subprocess.run(filling, check=True, env={**os.environ, **code})
     port = free_port()
     command = [sys.executable, "-m", "memagent.cli.app", "serve", "--db", str(path)]
-    with running([*command, "--port", str(port)], port) as pid:
+    with running([*command, "--port", str(port)], port, wait_s=300.0, **code) as pid:
         empty = rss_mb(pid)
         opening = drive(port, once_each(users), connections=given.connections)
         each_kb = 1e3 * (rss_mb(pid) - empty) / (given.memories + large)
@@ -192,6 +201,7 @@ def ours(folder: Path, given: argparse.Namespace, *, large: int = 0) -> dict[str
             f"{each_kb:.1f} kB a memory)"
         )
         name = f"memagent and {large:,} of one" if large else "memagent"
+        name = name if source is None else "older"
         row = measure(name, pid, port, given, users=users, seconds=given.seconds)
         row["users_closed"] = users_closed(port)
         rss = row["rss_mb_by_tenth"]
@@ -272,6 +282,8 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--large", type=int, default=0, help="memories of one more user")
     parser.add_argument("--active", type=int, help="users whom requests name; all by default")
+    parser.add_argument("--against", type=Path, help="an older checkout, in the same run")
+    parser.add_argument("--fill", type=Path, help="write the memories to this store, no more")
     parser.add_argument("--out", type=Path, help="where the JSON goes")
     parser.add_argument(
         "--mem0-python",
@@ -282,6 +294,10 @@ def main() -> None:
         help="where mem0's memories are kept for the next time; filling takes it minutes",
     )
     given = parser.parse_args()
+    if given.fill is not None:
+        sizes = {"memories": given.memories, "users": given.users, "large": given.large}
+        asyncio.run(fill(given.fill, **sizes))
+        return
     given.others_seconds = given.others_seconds or given.seconds
     os.sched_setaffinity(0, CORES[1:] or CORES)
     print(
@@ -297,6 +313,8 @@ def main() -> None:
         folder = Path(name)
         first = ours(folder, given)
         rows = [first, ceiling(first, given)]
+        if given.against is not None:
+            rows.append(ours(folder, given, source=given.against.resolve()))
         if given.large:
             rows.append(ours(folder, given, large=given.large))
         other = mem0s(Path(given.mem0_folder) if given.mem0_folder else folder, given)
@@ -307,6 +325,9 @@ def main() -> None:
         if row["name"].startswith("memagent"):
             promises |= promised(row, rows[1])
     results = {row["name"]: row for row in rows}
+    if "older" in results:
+        cost = round(first["server_cpu_ms"] / results["older"]["server_cpu_ms"], 2)
+        promises["memagent: processor time, times the older's"] = (cost, _OLDER)
     if given.out is not None:
         asked = {key: value for key, value in vars(given).items() if key not in _PLACES}
         said = {"asked": asked, "load": os.getloadavg()[0], "results": results}

@@ -167,9 +167,9 @@ class View:
         """Drop what was derived from the entries before an erasure."""
         if len(self.index) >= LARGE_PAST:
             let_go(self.index)
-        # The old projector may hold a deleted checkpoint. Where the journal is read anew,
-        # most texts come again: their vectors are taken over.
-        former = None if state.seq else self.projector.arena
+        # The old projector may hold a deleted checkpoint. Where only some words go, or the
+        # journal is read anew, most texts come again: their vectors are taken over.
+        former = self.projector.arena if len(state.items) or not state.seq else None
         self.projector = Projector(self.projector.embedder, former=former)
         self.state, self.index = state, IndexView(self.projector.arena)
         # what had expired before holds the old state, which is freed in slices
@@ -533,14 +533,15 @@ class Log:
 
     async def redact(
         self,
-        make: Callable[[BankState, Sequence[JournalRow]], Mapping[int, Entry]],
+        make: Callable[[BankState, Sequence[JournalRow]], tuple[Mapping[int, Entry], BankState]],
         *,
         reason: str,
     ) -> JournalRow:
         """Rewrite earlier entries, as `make` says for the present state and all rows.
 
-        `make` is called again when another writer was first. Raises `StoreError` in a
-        fork, which shares what came before it.
+        `make` gives the entries and the state that all rows lead to with them; it is called
+        again when another writer was first. Raises `StoreError` in a fork, which shares
+        what came before it.
         """
         if self.base.seq and not self.read_only:
             raise StoreError("this is a fork; erase in the memory that it was made from")
@@ -548,7 +549,7 @@ class Log:
             for _ in range(_ATTEMPTS):
                 state = await self.sync()
                 rows = [row async for row in self.rows()]
-                rewritten = await aside(make, state, rows)
+                rewritten, after = await aside(make, state, rows)
                 let_go(rows)
                 del rows
                 try:
@@ -557,9 +558,9 @@ class Log:
                     )
                 except VersionConflict:
                     continue
-                del state
-                self._begin_again()
-                await self.sync()
+                self.state = apply(after, row)
+                self._drop(state)
+                self._follower.changed(self.state, self.state.items)
                 return row
         raise StoreError("other writers were first each time; try again")
 

@@ -28,7 +28,7 @@ from typing import Literal
 
 from memagent.core.crash_points import reach
 from memagent.core.errors import MemAgentError, MemoryNotFound
-from memagent.core.long_work import aside, free, let_go
+from memagent.core.long_work import aside, let_go
 from memagent.core.ops import Noop
 from memagent.core.records import Event, EventEdge, Session, Turn
 from memagent.core.snapshot import (
@@ -445,13 +445,12 @@ async def _rewritten(bank: MemoryBank, chosen: _Choice, what: str) -> tuple[Eras
     """Rewrite a journal; return what was erased, the number of entries, and the moment."""
     erasure, changes = Erasure(), dict[int, Entry]()
 
-    def make(state: BankState, rows: Sequence[JournalRow]) -> Mapping[int, Entry]:
+    def make(state: BankState, rows: Sequence[JournalRow]) -> tuple[Mapping[int, Entry], BankState]:
         nonlocal erasure, changes
         erasure = chosen(state, rows)
         changes = rewritten(rows, erasure)
-        # Replayed once, so that nothing is written that cannot be read.
-        free([_state_of(rows, changes)])
-        return changes
+        # replayed before it is written, so that nothing is written that cannot be read
+        return changes, _state_of(rows, changes)
 
     row = await bank.log.redact(make, reason=what)
     return erasure, len(changes), row.recorded_at

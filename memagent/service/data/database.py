@@ -136,8 +136,9 @@ responses = Table(
 )
 """First responses to requests that wrote nothing, for a while."""
 
-_DUE: Final = "until_us < CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint)"
-_SEEN: Final = f"owner = ANY ({NAMED}) OR ('*' = ANY ({NAMED}) AND {_DUE})"
+DUE: Final = "until_us < CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint)"
+"""Of `service_responses` on a server: whether a row is past its time."""
+_SEEN: Final = f"owner = ANY ({NAMED}) OR ('*' = ANY ({NAMED}) AND {DUE})"
 for _statement in row_security("service_responses", "named_owners", _SEEN):
     event.listen(shared, "after_create", DDL(_statement).execute_if(dialect="postgresql"))
 

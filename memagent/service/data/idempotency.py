@@ -2,15 +2,15 @@
 
 A request that writes hands its key down to the journal: the first append it makes
 carries key, digest and the response that will be sent, in the very transaction of the
-write. So no crash leaves one without the other. Responses to requests that write nothing
-are cached (`ResponseCache`). The process knows which keys are at work in it; leases
-tell the workers of each other. The surprise: the key travels in a context variable,
-because between the route and the journal lie the facade and the bank, which know
-nothing of HTTP.
+write. So no crash leaves one without the other. The process knows which keys are at work
+in it; leases tell the workers of each other. The surprise: the key travels in a context
+variable, because between the route and the journal lie the facade and the bank, which
+know nothing of HTTP.
 
-`ResponseCache` holds them in the process; `SharedResponseCache` holds them for some
-minutes in the database that several workers share. A request that is repeated after its
-response has gone is done again, which has no effect.
+Responses to requests that write nothing are cached: on PostgreSQL for ten minutes in the
+database, which several workers may share (`SharedResponseCache`), else in the process
+(`ResponseCache`). The cache in the process also holds responses that the journal stores.
+A request that wrote nothing is done again when its response has gone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from memagent.core.snapshot import Entry, JournalRow
 from memagent.journal.backend import WHOLE_STORE
 from memagent.journal.rows import IdempotencyKeyUsed, scope_digest, scope_key
 from memagent.protocols import Journal, SearchesFiles
-from memagent.service.data.database import ServiceDatabase, owner_digest
+from memagent.service.data.database import DUE, ServiceDatabase, owner_digest
 from memagent.service.data.leases import Leases
 from memagent.service.metrics import Metrics
 
@@ -46,6 +46,30 @@ if TYPE_CHECKING:
 
 
 MAX_KEY_CHARS: Final = 255
+# Bounds of `ResponseCache`.
+_MOST_RESPONSES: Final = 10_000
+_MOST_BYTES: Final = 64 * 1024 * 1024
+# How long `SharedResponseCache` stores a response, and how large it may be.
+_SHARED_S: Final = 600
+_MOST_SHARED_BYTES: Final = 1024 * 1024
+_INSERT: Final = (
+    "INSERT INTO service_responses (owner, place, body_digest, response_json, until_us) "
+    "SELECT CAST(:owner AS varchar), CAST(:place AS varchar), CAST(:digest AS varchar), "
+    "CAST(:kept AS text), "
+    "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) + :span "
+    "WHERE NOT EXISTS (SELECT 1 FROM service_responses WHERE owner = :owner AND place = "
+    ":erased) ON CONFLICT DO NOTHING"
+)
+# The place of the mark that an erasure leaves. While a user has it, `_INSERT` stores no
+# response to the user, so a request begun before the erasure leaves no text behind.
+_ERASED: Final = "erased"
+# Row-level security says the same, but PostgreSQL does not hold superusers to it.
+_FORGET: Final = "DELETE FROM service_responses WHERE owner = :owner"
+_PRUNE: Final = f"DELETE FROM service_responses WHERE {DUE}"
+_FIND: Final = (
+    "SELECT body_digest, response_json FROM service_responses WHERE owner = :owner AND place = "
+    ":place"
+)
 
 
 class PendingResponse:
@@ -58,7 +82,11 @@ class PendingResponse:
         """What was recorded: the request and its repetitions get the same."""
 
     def record(self, entries: Sequence[Entry]) -> tuple[str, str, str] | None:
-        """Return (key, digest, response as JSON), or None for entries of another kind."""
+        """Return (key, digest, response as JSON) to write with entries.
+
+        None when the response was recorded before, and for entries of which no response
+        is made.
+        """
         response = None if self.recorded or not entries else self._keep(entries[-1])
         if response is None:
             return None
@@ -178,7 +206,9 @@ class IdempotentRequests:
             finally:
                 PENDING.reset(token)
             if pending is not None and pending.recorded and self._shared:
+                # The journal has it. Every worker finds it there and sends the same.
                 return pending.response or response
+            # Streams are of other classes and have no body to store.
             if response.status_code < 400 and type(response) is Response:
                 with suppress(StoreUnavailable):  # the work itself is done
                     await self.responses.put(scope, key, digest, CachedResponse.of(response))
@@ -207,7 +237,7 @@ class IdempotentRequests:
         return known[1] if known is not None else None
 
     async def drop(self, scope: Scope, key: str) -> bool:
-        """Delete the response that the journal stores for a key; tell whether there was one."""
+        """Delete the stored response of a key; return whether the journal had one."""
         await self.responses.drop(scope, key)
         return await asyncio.to_thread(self.journal.inner.drop_response, scope, key)
 
@@ -250,28 +280,6 @@ async def request_digest(request: Request) -> str:
     chosen = (request.headers.get(name) for name in ("x-memagent-thread", "x-memagent-memory"))
     parts += [value for value in chosen if value]
     return hashlib.sha256(json.dumps(parts).encode() + await request.body()).hexdigest()
-
-
-_MOST_RESPONSES: Final = 10_000
-_MOST_BYTES: Final = 64 * 1024 * 1024
-_SHARED_S: Final = 600
-_MOST_SHARED_BYTES: Final = 1024 * 1024
-_INSERT: Final = (
-    "INSERT INTO service_responses (owner, place, body_digest, response_json, until_us) "
-    "SELECT CAST(:owner AS varchar), CAST(:place AS varchar), CAST(:digest AS varchar), "
-    "CAST(:kept AS text), "
-    "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) + :span "
-    "WHERE NOT EXISTS (SELECT 1 FROM service_responses WHERE owner = :owner AND place = "
-    ":erased) ON CONFLICT DO NOTHING"
-)
-# Stands in the place of a key for a while after an erasure, so that a request begun
-# before it leaves no text of the user behind.
-_ERASED: Final = "erased"
-_DELETE: Final = "DELETE FROM service_responses"
-_FIND: Final = (
-    "SELECT body_digest, response_json FROM service_responses WHERE owner = :owner AND place = "
-    ":place"
-)
 
 
 class CachedResponse(Record):
@@ -322,6 +330,7 @@ class ResponseCache:
 
     async def forget(self, user_id: str) -> None:
         """Drop all responses to a user."""
+        # The key of a scope begins with its user's id, which U+001F ends.
         for place in [key for key in self._responses if key[0].partition("\x1f")[0] == user_id]:
             self._drop(place)
 
@@ -366,20 +375,21 @@ class SharedResponseCache:
         """Do nothing: a response that the journal stores is not stored here."""
 
     async def forget(self, user_id: str) -> None:
-        """Delete all responses to a user, and store none until requests of before have ended."""
+        """Delete all responses to a user, and store none for the next ten minutes."""
         owner = owner_digest(user_id)
 
         def erase(db: Connection) -> None:
-            db.execute(text(_DELETE))
+            db.execute(text(_FORGET), {"owner": owner})
+            # The mark. No row is at the place "", so it is inserted in any case.
             db.execute(text(_INSERT), _row(owner, _ERASED, "", "", ""))
 
         await asyncio.to_thread(self._database.run, erase, owners=(owner,))
         await asyncio.to_thread(self._database.scrub_responses)
 
     async def prune(self) -> None:
-        """Delete what is past its time; row-level security shows this transaction nothing else."""
+        """Delete the responses past their time."""
         await asyncio.to_thread(
-            self._database.run, lambda db: db.execute(text(_DELETE)), owners=(WHOLE_STORE,)
+            self._database.run, lambda db: db.execute(text(_PRUNE)), owners=(WHOLE_STORE,)
         )
 
 

@@ -27,14 +27,14 @@ def check_environment(
     The first `episodes` episodes are played over at most `sessions` sessions by the
     design `verbatim`. Runs an event loop of its own.
     """
-    first, second = (list(islice(env.episodes(split), episodes)) for _ in range(2))
-    assert first, f"{env.name}: split {split!r} has no episode"
-    assert first == second, (
+    listed, listed_again = (list(islice(env.episodes(split), episodes)) for _ in range(2))
+    assert listed, f"{env.name}: split {split!r} has no episode"
+    assert listed == listed_again, (
         f"{env.name}: asking for the episodes twice must give equal ones in the same order"
     )
-    ids = [episode.id for episode in first]
+    ids = [episode.id for episode in listed]
     assert len(set(ids)) == len(ids), f"{env.name}: episode ids must be unique, these are {ids}"
-    for episode in first:
+    for episode in listed:
         again = Episode.model_validate_json(episode.model_dump_json())
         assert again == episode, f"{env.name}: episode {episode.id!r} must survive JSON unchanged"
         asyncio.run(_check_playing(env, episode, sessions))
@@ -59,6 +59,7 @@ async def _check_playing(env: Environment, episode: Episode, sessions: int) -> N
         assert digests == repeated, f"{name}: the same sessions must lead to the same memories"
         for place, trace in enumerate(trajectory.traces):
             held = len(trace.before.items)
+            # The anchor of a replay is the memory that it starts from.
             rerun = await replay_session(agent, episode, session=place, anchor=trace.before)
             assert rerun.before.digest == trace.before.digest, (
                 f"{name}: a replay must start from its anchor"
@@ -72,11 +73,11 @@ async def _check_playing(env: Environment, episode: Episode, sessions: int) -> N
             assert trace_digest(rerun) == trace_digest(trace), (
                 f"{name}: replaying session {place} must repeat its trace"
             )
-            anchor = snapshot_from_json(snapshot_to_json(trace.before))
-            assert agent.at(anchor).snapshot().digest == trace.before.digest, (
+            read_back = snapshot_from_json(snapshot_to_json(trace.before))
+            assert agent.at(read_back).snapshot().digest == trace.before.digest, (
                 f"{name}: a memory restored from JSON must have the digest it had"
             )
-            restored = await replay_session(agent, episode, session=place, anchor=anchor)
+            restored = await replay_session(agent, episode, session=place, anchor=read_back)
             assert trace_digest(restored) == trace_digest(trace), (
                 f"{name}: replaying session {place} from a memory restored from JSON must repeat "
                 "its trace"

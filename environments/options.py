@@ -1,4 +1,4 @@
-"""Commands of one record: a frozen dataclass whose fields become the options."""
+"""Commands for typer made of a dataclass: its fields become the options of the command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def command(record: type[R], body: Callable[[R], None]) -> Callable[..., None]:
     """Return a function for typer whose parameters are the fields of `record`.
 
     It makes the record and calls `body`, whose docstring is its help. A field's
-    annotation holds its `typer.Option`; one without a default is required.
+    annotation holds its `typer.Option`. A field without a `default` is required; so is
+    one that has only a `default_factory`.
     """
     hints = get_type_hints(record, include_extras=True)
     parameters = [

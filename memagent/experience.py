@@ -1,13 +1,13 @@
-"""Recall, report and tidy: how an agent learns from what came of its attempts.
+"""Learning from what came of an agent's attempts: trials, their lessons, and tidying.
 
 `recall` shows memories for a task and starts a trial; `report` ends it, counts the use
-of what was shown, and lets the design's learner write a lesson. Nothing learns without
-an outcome given from outside, and `ask` never reports.
+of what was shown, and lets the design's learner write a lesson. `tidy` puts the memory in
+order. Nothing learns without an outcome given from outside, and `ask` never reports.
 
-Trials over a bank: start one, read it, end it with an outcome, take its lesson.
-
-Each verb is one journal append that is planned anew when another writer came first, so
-counts are never lost and a second report of the same outcome changes nothing.
+First come the verbs over a bank, from `start_trial` to `refuse_lesson`. Each is one
+journal append that is planned anew when another writer came first, so counts are never
+lost and a second report of the same outcome changes nothing. Then comes tidying over a
+bank (`tidy_up`), and last what an agent calls, from `recall` to `tidy`.
 
 Lessons and tidying are ops that a design proposes beside a conversation. A lesson is a
 commit like any other and marks its trial as taught in the same entry; a crash between

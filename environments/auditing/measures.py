@@ -1,6 +1,7 @@
-"""The report of an audit: measures, findings, rates.
+"""The measures of an audit: their names and records, then the functions that take them.
 
-The measures of an audit, each a pure function from items to findings.
+A report (`AuditReport`) holds findings and rates. The functions are pure; most go from
+items to findings.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The LoCoMo benchmark (Maharana et al., 2024): long dialogues, questions, observed facts.
+"""Reader of the files of LoCoMo (Maharana et al., 2024): dialogues, questions, observed facts.
 
 A file is one conversation or a list of them (`locomo10.json`). Turn ids are the file's
 `dia_id`s ("D1:3"), sessions are `session_1` and so on, dated in UTC. The surprise: the
-data is known to be dirty (evidence such as "D8:6; D9:17" or "D", answers that are
-numbers, dates of sessions that do not exist), so what cannot be used is left out and
-counted in `warnings`.
+data is known to be dirty. Two ids in one text ("D8:6; D9:17") are taken apart, and an
+answer that is a number is read as text. Whatever cannot be used is left out, such as the
+evidence "D" or the date of a session that does not exist; `warnings` has a line for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_locomo(path: str | Path) -> list[Conversation]:
 
 
 def iter_locomo(path: str | Path) -> Iterator[Conversation]:
-    """Read the conversations of a LoCoMo file one by one."""
+    """Yield the conversations of a LoCoMo file one by one; raise `InputError` for another file."""
     file = Path(path)
     for number, (line, data) in enumerate(json_records(file, accepted=ACCEPTED), start=1):
         if not isinstance(data.get("conversation"), dict):
@@ -50,7 +50,7 @@ def iter_locomo(path: str | Path) -> Iterator[Conversation]:
         name = text_in(data.get("sample_id")) or (
             file.stem if number == 1 else f"{file.stem}-{number}"
         )
-        with faults_of(file, "", ACCEPTED):
+        with faults_of(file, "", ACCEPTED):  # an invalid record is the file's `InputError`
             conversation = _Reader(file, name, data).read()
         yield conversation
 
@@ -61,7 +61,7 @@ class _Reader:
     def __init__(self, path: Path, name: str, data: dict[str, object]) -> None:
         self.path, self.name, self.data = path, name, data
         self.warnings: list[str] = []
-        self.known: set[str] = set()
+        self.turn_ids: set[str] = set()
 
     def read(self) -> Conversation:
         """Read the conversation and check evidence against its turns."""
@@ -70,7 +70,7 @@ class _Reader:
             raise bad_input(
                 self.path, f"conversation {self.name!r}", "there are no turns", ACCEPTED
             )
-        self.known = {turn.id for session in sessions for turn in session.turns}
+        self.turn_ids = {turn.id for session in sessions for turn in session.turns}
         questions = self._questions()
         observations = self._observations({session.id: session for session in sessions})
         return Conversation(
@@ -82,16 +82,18 @@ class _Reader:
         )
 
     def _sessions(self) -> tuple[Session, ...]:
-        held = object_in(self.data["conversation"])
-        numbers = sorted(int(match[1]) for key in held if (match := _SESSION.fullmatch(key)))
+        conversation = object_in(self.data["conversation"])
+        numbers = sorted(
+            int(match[1]) for key in conversation if (match := _SESSION.fullmatch(key))
+        )
         sessions: list[Session] = []
         for number in numbers:
             name = f"session_{number}"
-            turns = list_in(held[name])
+            turns = list_in(conversation[name])
             if not turns:
                 self.warnings.append(f"{name} has no turns and is left out")
                 continue
-            at = self._date(f"{name}_date_time", held.get(f"{name}_date_time"))
+            at = self._date(f"{name}_date_time", conversation.get(f"{name}_date_time"))
             said = [
                 found
                 for place, turn in enumerate(turns, start=1)
@@ -101,8 +103,8 @@ class _Reader:
                 sessions.append(build_session(self.path, name, at, said, accepted=ACCEPTED))
         dates = [
             key
-            for key in held
-            if key.endswith("_date_time") and key.removesuffix("_date_time") not in held
+            for key in conversation
+            if key.endswith("_date_time") and key.removesuffix("_date_time") not in conversation
         ]
         if dates:
             self.warnings.append(f"dates without a session are left out: {', '.join(dates)}")
@@ -168,6 +170,7 @@ class _Reader:
             session = sessions.get(key.removesuffix("_observation"))
             for speaker, entries in object_in(by_speaker).items():
                 for value in list_in(entries):
+                    # An observation is [text, evidence]; None where one is missing.
                     text, evidence = ([*list_in(value), None, None])[:2]
                     sources, _ = self._evidence(f"an observation of {key}", evidence)
                     said_at = session.at if session else None
@@ -191,12 +194,12 @@ class _Reader:
         """Return turn ids of a string or a list of strings, and unknown ids, with a warning."""
         named = " ".join(text_in(entry) for entry in (list_in(value) or [value]))
         ids = list(dict.fromkeys(re.split(r"[;,\s]+", named.strip()))) if named.strip() else []
-        lost = [name for name in ids if name not in self.known]
+        lost = [name for name in ids if name not in self.turn_ids]
         if lost:
             self.warnings.append(
                 f"{owner}: left out {len(lost)} of {len(ids)} evidence ids: {', '.join(lost)}"
             )
-        return tuple(name for name in ids if name in self.known), tuple(lost)
+        return tuple(name for name in ids if name in self.turn_ids), tuple(lost)
 
 
 FORMAT = FileFormat(fields=("conversation",), accepted=ACCEPTED, read=iter_locomo)

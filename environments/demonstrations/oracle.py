@@ -1,12 +1,10 @@
-"""Replies as a weak model might give them.
-
-A model whose replies are right: it knows what a world's dialogue told.
+"""A model whose replies are right, because it knows what a world's dialogue told.
 
 `OracleModel` stands where a language model would. It reads the very prompts that the
 agent sends, and replies in the JSON that they ask for, so the real agent is played and
-nothing is imitated. With `noise` some replies are spoiled as a weak model would spoil
-them; the next prompts then show a memory that is not ideal, and the oracle decides
-rightly about *that* one.
+nothing is imitated. On request it makes mistakes (`Mistakes`). With `noise` some replies
+are spoiled as a weak model would spoil them (`spoil`); the next prompts then show a
+memory that is not ideal, and the oracle decides rightly about *that* one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The arms of an evaluation: the memories and baselines that are played side by side.
 
 A *design arm* is a memory design by name, with its own memory. A *turn arm* keeps every
-turn and differs from the others only in which turns it shows the answerer, each with
-its cosine to the question; all turn arms have the answerer of the answering design.
+turn as it was said. Turn arms differ only in the turns that they show the answerer. Each
+turn shown has its cosine to the question beside it. The answerer of all turn arms is that
+of `memory_r2` with a model, and that of `verbatim` without.
 
     append_turns    the bank's own search over every turn, nothing updated or deleted
     rag             cosine over turns without their dates
@@ -17,8 +18,8 @@ its cosine to the question; all turn arms have the answerer of the answering des
     oracle          the gold evidence, nothing else
 
 `LABEL=DESIGN@MODEL` is a design arm with a model of its own, and `ideal` one whose
-model knows the generated world behind an episode. Without a model `compass_mem` and
-`add_only` are played by what they are without one (`MODEL_FREE`), and reports say so.
+model knows the generated world behind an episode. Without a model `compass_rules` plays
+`compass_mem`, and `append_turns` plays `add_only` (`MODEL_FREE`). Reports say so.
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ MAX_HITS = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Shelf:
-    """The indexes, gold evidence and embedders that the turn arms of one episode share."""
+    """The indexes, gold evidence and embedders that the turn arms of one episode share.
+
+    `context_tokens` is the budget of `full_context`, in words and punctuation marks. An
+    index is made when it is first asked for, and kept by the ids of its sessions.
+    """
 
     embedder: Embedder
     second: Embedder | None
@@ -71,8 +76,8 @@ class Shelf:
 
 
 Chooser = Callable[[Question, AsyncAgent, Shelf], Awaitable[list[str]]]
-"""A question to turn ids, best first; they are cut to the question's k, but for the full
-context.
+"""Returns the ids of the turns to show for a question, best first. `TurnAgent` shows the
+first k of them, and all of them for `full_context`.
 """
 
 
@@ -244,9 +249,9 @@ MODEL_FREE: Final[Mapping[str, str]] = {"compass_mem": "compass_rules", "add_onl
 
 
 IDEAL: Final = "ideal"
-"""The arm whose model knows the world: what its design's prompts and ops allow."""
+"""The arm whose model knows the world: the best that its design's prompts and ops allow."""
 IDEAL_DESIGN: Final = "memory_r2_brief"
-"""The design that it plays."""
+"""The design of the arm `ideal`."""
 _ARM: Final = re.compile(r"(?:(?P<label>\w[\w.-]*)=)?(?P<design>[^=@]+)(?:@(?P<model>.+))?")
 
 
@@ -301,9 +306,10 @@ def design_of(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = No
 
 
 def writes_notes(name: str, *, model: bool, own: Mapping[str, OwnModel] | None = None) -> bool:
-    """Whether an arm's memory is notes, which a reader of notes can read.
+    """Return whether an arm's memory holds notes, which a reader of notes can read.
 
-    Turns kept as they were said are no notes.
+    Turns kept word for word are no notes: those of turn arms, and of a design that
+    extracts as `verbatim` does.
     """
     if (own is None or name not in own) and played_as(name, model=model) in TURN_ARMS:
         return False
@@ -315,22 +321,24 @@ def writes_notes(name: str, *, model: bool, own: Mapping[str, OwnModel] | None =
 
 
 def default_arms(*, model: bool, second_embedder: bool, design: str = "auto") -> tuple[str, ...]:
-    """Return the arms of an evaluation that names none, that of the user's settings first.
+    """Return the arms of an evaluation that names none.
 
-    `five_way` takes a second embedder.
+    `design` is that of the user's settings; it comes first, unless it is `auto`. Without a
+    second embedder `five_way` is left out.
     """
     designs = (
         ("memory_r2", "compass_mem", "add_only", "verbatim")
         if model
         else ("verbatim", "compass_rules", "add_only")
     )
-    own = () if design == "auto" else (design,)
+    chosen = () if design == "auto" else (design,)
+    # Without a model `add_only` is played as `append_turns`; with one the turn arms are the same.
     turns = (
         name
         for name in TURN_ARMS
         if name != "append_turns" and (second_embedder or name != "five_way")
     )
-    return tuple(dict.fromkeys((*own, *designs, *turns)))
+    return tuple(dict.fromkeys((*chosen, *designs, *turns)))
 
 
 def second_embedder_for(embedder_id: str) -> str | None:
@@ -355,14 +363,14 @@ class ArmContext:
     own: Mapping[str, OwnModel] = field(default_factory=dict[str, OwnModel])
     world: KnownWorld | None = None
     reader: bool = False
-    """Whether the reader of the episode's world reads notes."""
+    """Whether the reader of the episode's world answers for arms that hold notes."""
 
 
 def open_arm(name: str, context: ArmContext, model: ChatModel | None) -> MemoryAgent:
     """Open the agent of an arm, on a memory of its own in the store.
 
-    `model` is the arm's. Raises `ConfigError` for a name that is neither arm nor
-    design.
+    `model` is the arm's. Raises `ConfigError` for a name that is neither arm nor design,
+    and `EnvironmentFault` for `five_way` without a second embedder.
     """
     has_model, world, own = model is not None, context.world, context.own
     if name == IDEAL and world is not None:

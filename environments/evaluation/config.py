@@ -41,7 +41,9 @@ class EvalConfig(Record):
     own_models: dict[Text, OwnModel] = Field(default_factory=dict[str, OwnModel])
     """Designs and models of the arms that bring their own, by name."""
     answering: Answering = "agent"
-    """The answerer of questions about generated worlds."""
+    """The answerer of questions about generated worlds: each arm's own `agent`, or for arms
+    that hold notes the `reader`, a rule that knows the world's language.
+    """
     embedder: Text = "static"
     """Name of the embedder; `settings` for the one that the agent's settings describe."""
     embedder_id: Text = ""
@@ -69,20 +71,21 @@ class EvalConfig(Record):
     limit: int | None = None
     """Episodes played, the first ones; None for all."""
     context_tokens: Annotated[int, Field(ge=1)] = 32_000
-    """Budget of the arm `full_context`, in words and signs."""
+    """Budget of the arm `full_context`, in words and punctuation marks."""
     cover_share: float = 0.5
     """Share of a gold turn's content words that an item must hold to count as covering it."""
     bootstrap_samples: int = 1_000
     seed: int = 0
     """Seed of the bootstrap."""
     memagent: Text = Field(default_factory=lambda: version("memagent"))
-    """Version that the figures are of."""
+    """Version of memagent that made the figures."""
 
 
 def settings_digest(settings: AgentSettings) -> str:
     """Return the SHA-256 over settings as JSON with sorted keys.
 
-    API keys, stores and indexes are left out: an evaluation uses none of them.
+    Left out are stores and indexes, which an evaluation does not use, and API keys, which
+    are secret and change no figure.
     """
     plain = settings.model_dump(mode="json", exclude={"store", "index"})
     for model in (plain["model"], *plain["roles"].values()):
@@ -98,10 +101,12 @@ def prompts_of(
 ) -> dict[str, dict[str, str]]:
     """Return the digests of the prompts of every design in the arms.
 
-    Raises `ConfigError` for an unknown design.
+    Raises `ConfigError` for an unknown design, and for one that needs a model where its
+    arm has none.
     """
     # Arms that have a model whether or not there is a common one.
     asking = {*(own or ()), IDEAL}
+    # A design may stand here twice. The one with a model comes last, and its prompts stay.
     designs = {(design_of(arm, model=model, own=own), model or arm in asking) for arm in arms}
     prompts = {
         name: build_design(name, has_model=has_model).prompt_digests
@@ -126,7 +131,7 @@ def weights_of(models: Iterable[str]) -> dict[str, str]:
             continue
         if folder.is_dir():
             digests[model] = _folder_digest(folder)
-        # A name OWNER/NAME is of a hub.
+        # OWNER/NAME is a name on a hub, unless OWNER is a folder here.
         elif place[0] in "./~" or place.count("/") > 1 or ("/" in place and folder.parent.is_dir()):
             raise EnvironmentFault(f"model {model!r}: there is no folder {place}")
     return digests
@@ -142,9 +147,10 @@ def _folder_digest(folder: Path) -> str:
 
 
 def model_of(config: EvalConfig, arm: str, settings: AgentSettings | None) -> ChatModel | None:
-    """Build the model of an arm; return None for rules.
+    """Return the model of an arm; None for an arm that answers by rules.
 
-    An arm's own model plays all roles; the common one leaves roles to the settings.
+    An arm's own model plays all roles. The common model plays those for which the settings
+    name no other. A model of a plug-in is built once a process. Raises `ConfigError`.
     """
     own = config.own_models.get(arm)
     name = own.model if own is not None else config.model
@@ -160,12 +166,19 @@ def model_of(config: EvalConfig, arm: str, settings: AgentSettings | None) -> Ch
 
 @cache
 def _plugin_model(name: str, _weights: str | None) -> ChatModel | None:
-    """Build a model of a plug-in, once a process: weights may take a while to load."""
+    """Build a model of a plug-in, once a process, since its weights may take long to load.
+
+    `_weights` is their digest: models of one name and other weights are built again.
+    """
     return build_model(name, AgentSettings())
 
 
 def embedder_named(name: str, settings: AgentSettings | None = None) -> Embedder:
-    """Build an embedder by name, once a process; the name `settings` takes that of the settings."""
+    """Return the embedder of a name, built once a process.
+
+    The name `settings` stands for the one that the settings describe. Raises `ConfigError`
+    as `build_embedder` does.
+    """
     chosen = (
         (settings or AgentSettings()).embedder.model_dump_json() if name == FROM_SETTINGS else None
     )

@@ -33,7 +33,7 @@ from memagent.core.records import Record, Text, content_id
 from memagent.protocols import ChatModel
 
 Strictness = Literal["lenient", "strict"]
-"""Strictness of a judge."""
+"""The two prompts of a judge, by how strict they are."""
 STRICTNESS: Final[tuple[Strictness, ...]] = get_args(Strictness)
 FILE: Final = "verdicts.jsonl"
 """Name of the file of verdicts in a run's folder."""
@@ -45,7 +45,7 @@ SCHEMA: Final[JsonSchema] = {
 }
 STEADY: Final = Sampling(temperature=0.0)
 """The sampling of a judge unless the settings of its role say otherwise."""
-_HEADER = re.compile(
+_PROMPT_FILE = re.compile(
     r"\A---\nname: (\w+)\nversion: (\d+)\n---\n(.*?)\n=== user ===\n(.*)\Z", re.DOTALL
 )
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
@@ -62,9 +62,10 @@ class JudgePrompt:
     digest: str
 
     def messages(self, probe: ProbeScore) -> tuple[Message, Message]:
-        """Return the prompt about one answer.
+        """Return the system message and the user message about one answer.
 
-        Its quotations are JSON and cannot end themselves.
+        Question, gold answers and answer stand there as JSON strings, so no text in them
+        can pass for a part of the prompt.
         """
         parts = {"question": probe.question, "gold": probe.gold, "answer": probe.answer}
         user = _SLOT.sub(lambda slot: json.dumps(parts[slot[1]], ensure_ascii=False), self.user)
@@ -79,7 +80,7 @@ def judge_prompt(strictness: Strictness) -> JudgePrompt:
     text = (files("environments.evaluation") / "prompts" / f"judge_{strictness}.md").read_text(
         encoding="utf-8"
     )
-    match = _HEADER.match(text.replace("\r\n", "\n"))
+    match = _PROMPT_FILE.match(text.replace("\r\n", "\n"))
     if match is None:
         raise EnvironmentFault(
             f"the prompt judge_{strictness} has no header of name and version, or no user part"
@@ -121,7 +122,7 @@ class Verdict(Record):
 
 
 class Judging(Record):
-    """The cost of judging."""
+    """Counts of verdicts and calls, and the cost of the calls."""
 
     kept: int = 0
     """Verdicts that were there from an earlier run."""
@@ -137,9 +138,10 @@ class Judging(Record):
 def build_judge(config: JudgeConfig, settings: AgentSettings | None) -> ChatModel:
     """Build the judge's model.
 
-    Keys and addresses come from the settings of the role `judge`, or of the model,
-    where there are settings. Raises `EnvironmentFault` when the configuration names
-    other prompts than are shipped, and `ConfigError`.
+    The model's name is that of the configuration. Its key and address are those of the
+    role `judge` in the settings, else those of the settings' model. Raises
+    `EnvironmentFault` when the configuration names other prompts than are shipped, and
+    `ConfigError` as `build_model` does.
     """
     if config != judge_config(config.model):
         raise EnvironmentFault(
@@ -163,28 +165,29 @@ async def judge_scores(
     sampling: Sampling = STEADY,
     parallel: int = 8,
 ) -> tuple[dict[str, list[Score]], Judging]:
-    """Every arm's scores with verdicts, and what they took.
+    """Return every arm's scores with verdicts, and the cost of judging.
 
-    Verdicts are written as they come, so that a broken run loses none.
+    At most `parallel` calls are made at once. Verdicts are written as they come, so that a
+    broken run loses none.
     """
     path = folder / FILE
     known = read_verdicts(path)
     pairs: dict[str, tuple[Strictness, ProbeScore]] = {}
-    for strictness, probe in _judged(scores):
+    for strictness, probe in _to_judge(scores):
         pairs.setdefault(_key(config, strictness, probe), (strictness, probe))
     missing = {key: pair for key, pair in pairs.items() if key not in known}
-    bench = _Bench(model=model, sampling=sampling, known=known, turns=asyncio.Semaphore(parallel))
+    calls = _Calls(model=model, sampling=sampling, known=known, slots=asyncio.Semaphore(parallel))
     if missing:
         with path.open("a", encoding="utf-8") as stream:
-            await asyncio.gather(
-                *(bench.judge(key, *pair, stream) for key, pair in missing.items())
+            await asyncio.gather(  # adds to `known`
+                *(calls.judge(key, *pair, stream) for key, pair in missing.items())
             )
     judging = Judging(
         kept=len(pairs) - len(missing),
         asked=len(missing),
-        failed=len(bench.failures),
-        reason=bench.failures[0] if bench.failures else "",
-        usage=bench.usage,
+        failed=len(calls.failures),
+        reason=calls.failures[0] if calls.failures else "",
+        usage=calls.usage,
     )
     judged = {
         arm: [
@@ -201,7 +204,11 @@ async def judge_scores(
 
 
 def read_verdicts(path: Path) -> dict[str, bool]:
-    """Verdicts by key; a line that was cut off is no verdict."""
+    """Return the verdicts of a file by key; {} for a missing file.
+
+    Repairs the file: a last line that was cut off is no verdict, and gets an end, so that
+    the next verdict begins a line of its own.
+    """
     verdicts: dict[str, bool] = {}
     if path.exists():
         text = path.read_text(encoding="utf-8")
@@ -232,20 +239,20 @@ def read_reply(text: str) -> bool | None:
 
 
 @dataclass(kw_only=True)
-class _Bench:
-    """The calls of one run: what they found, what they cost, why some failed."""
+class _Calls:
+    """The calls of one run: their verdicts (in `known`), their cost, why some failed."""
 
     model: ChatModel
     sampling: Sampling
     known: dict[str, bool]
-    turns: asyncio.Semaphore
+    slots: asyncio.Semaphore
     usage: Usage = Usage()
     failures: list[str] = field(default_factory=list[str])
 
     async def judge(
         self, key: str, strictness: Strictness, probe: ProbeScore, stream: TextIO
     ) -> None:
-        """Ask for one verdict and write it down."""
+        """Ask for one verdict; add it to `known` and to the file, or note the failure."""
         prompt = judge_prompt(strictness)
         request = ModelRequest(
             role=Role.JUDGE,
@@ -256,7 +263,7 @@ class _Bench:
             prompt_digest=prompt.digest,
         )
         try:
-            async with self.turns:
+            async with self.slots:
                 with boundary(ModelError, "judge"):
                     response = await self.model.complete(request)
         except MemAgentError as error:
@@ -280,8 +287,11 @@ class _Bench:
         stream.flush()
 
 
-def _judged(scores: Mapping[str, Sequence[Score]]) -> Iterator[tuple[Strictness, ProbeScore]]:
-    """Whether a judge is asked about a score: it must be an answer to an answerable question."""
+def _to_judge(scores: Mapping[str, Sequence[Score]]) -> Iterator[tuple[Strictness, ProbeScore]]:
+    """Yield each answer that a judge is asked about, once for each prompt.
+
+    Abstentions and answers to unanswerable questions are left out.
+    """
     for arm_scores in scores.values():
         for score in arm_scores:
             for probe in score.probes:

@@ -1,7 +1,8 @@
-"""The composition root: the only place that turns settings into objects.
+"""Stores with agents, made from settings.
 
 A `Store` owns resources (the journal's database, its cache of vectors) and may serve
-many users; `Store.agent` builds an agent for one of them.
+many users; `Store.agent` builds an agent for one of them. `memagent.opening` makes the
+parts and knows no agents; its builders are offered here too.
 """
 
 from memagent.build.store import Store, open_agent, open_store

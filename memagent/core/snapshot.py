@@ -1,19 +1,22 @@
-"""The entries of the journal, snapshots of a memory, and reports of what was done.
+"""The entries of the journal, digests and snapshots of a memory, and records about memories.
 
-Entry kinds: `SessionStored` (raw turns, always first), `Commit` (ops and all that
-follows from them), `GraphDelta` (what a design's own calls add to the event graph),
-`StatsDelta`, `TrialStarted`, `TrialEnded` (`core.trials`), `Restored`, `Erased`,
-`Redacted`. Each carries the *effects* it had, so replay is a fold of plain assignments
-and needs no model, no clock and no rule that may change later.
+Entry kinds: `SessionStored` (raw turns, before all that is made of them), `TurnsAdded`
+(further turns of a session), `Commit` (ops and all that follows from them), `GraphDelta`
+(what a design's own calls add to the event graph), `StatsDelta`, `TrialStarted`,
+`TrialEnded` (`core.trials`), `Restored`, `Erased`, `Redacted`. Each carries the *effects*
+it had, so replay is a fold of plain assignments and needs no model, no clock and no rule
+that may change later. A `JournalRow` is an entry with its place in the journal.
 
 The digest is a SHA-256 over the roots of items, graph, statistics and id counter, and
-of the trials where there are any. Each root
-is an additive multiset hash (Bellare and Micciancio's AdHash with a 4,096-bit modulus:
-elements are expanded by SHAKE-256 and added), so it is kept per edit in constant time
-and cannot depend on insertion order. It leaves out scope, journal sequence, wall clock,
-usage, op ids and embedding state.
+of the trials where there are any. Each root is an additive multiset hash (Bellare and
+Micciancio's AdHash with a 4,096-bit modulus: elements are expanded by SHAKE-256 and
+added), so it is kept per edit in constant time and cannot depend on insertion order. The
+digest leaves out sessions, scope, journal sequence, wall clock, usage, op ids and
+embedding state. A `MemorySnapshot` is named by it.
 
-The reports of remembering a session are joined to model responses by their ids.
+The other records tell of a memory: its history, the difference of two snapshots, reports
+of remembering, the state of an agent, changes kept aside, the traces of a source, the
+receipt of an erasure, and figures of the event graph.
 """
 
 from __future__ import annotations
@@ -49,8 +52,8 @@ from memagent.core.trials import RAW, Trial, TrialEnded, TrialStarted
 _HASH_BYTES = 512
 _MODULUS_MASK = (1 << (8 * _HASH_BYTES)) - 1
 _NOT_CONTENT = frozenset({"op_id", "embedding_missing"})
-# Fields left out of the hash of an item that never expires, whose digest is the one it had
-# before items could expire.
+# Left out of the hash of an item that never expires. Older releases had no `expires_at`;
+# so such an item keeps the digest that they gave it.
 _UNDATED = _NOT_CONTENT | {"expires_at"}
 StatsChanges = tuple[tuple[str, ItemStats | None], ...]
 """Item id to its statistics afterwards; None clears them."""
@@ -178,9 +181,9 @@ class Erased(Record):
 
 
 class Redacted(Record):
-    """Some words were erased from entries before this one, which stand rewritten.
+    """Some words were erased from earlier entries, which were rewritten.
 
-    An entry of which nothing was left is an empty `Redacted` itself.
+    An earlier entry that has nothing left was replaced by an empty `Redacted`.
     """
 
     kind: Literal["redacted"] = written("redacted")
@@ -399,7 +402,7 @@ EMPTY = MemorySnapshot(digest=Roots().digest())
 
 
 OnError = Literal["raise", "keep"]
-"""After a model failure: raise it once the turns are stored, or keep it in the report."""
+"""Whether a model failure, once the turns are stored, is raised or kept in the report."""
 
 
 class ChunkReport(Record):
@@ -421,7 +424,7 @@ class ChunkReport(Record):
     commit_id: Text | None = None
     usage: Usage = Usage()
     doubts: Annotated[tuple[Rejected, ...], Field(exclude=True)] = ()
-    """What the guard would have refused, where it only watches."""
+    """Ops that were accepted, though a guard that enforces its rules would have refused them."""
     note: Annotated[Text, Field(exclude_if=lambda note: not note)] = ""
     """Why the rules remembered the chunk in the model's place; "" where they did not."""
     failure: Text | None = None
@@ -470,7 +473,7 @@ class AgentStatus(Record):
     unfinished: int
     """Stored sessions of which a part is not remembered yet; `resume()` goes on."""
     pending: int = 0
-    """Sessions that wait for the background."""
+    """Sessions handed to the background that are not remembered yet."""
     failed: int = 0
     """Background writes that failed since the agent was opened."""
     last_error: Text | None = None
@@ -516,14 +519,14 @@ class Touched(Record):
 
 
 class Place(Record):
-    """A file that was searched for erased words and vectors, byte by byte."""
+    """A file that an erasure searched, byte by byte, for the words and vectors it erased."""
 
     name: Text
     size_bytes: int
     found_before: int | None = None
-    """None: the erasure comes first. Older releases counted the words before it."""
+    """None; only older releases searched files before an erasure too."""
     found_after: int
-    """How many of the words and vectors it held after the erasure."""
+    """Number of those words and vectors that the file still held after the erasure."""
 
 
 class ErasureReceipt(Record):

@@ -1,6 +1,7 @@
-"""A run of the chat graph: fresh, or continued where a killed one stopped.
+"""A run of the chat graph: fresh, or continued where a killed one stopped (`stream_chat`).
 
-Checkpointers without asynchronous methods, such as `SqliteSaver`, used from coroutines.
+A checkpointer keeps what a run may continue from. `ThreadedSaver` lets coroutines use one
+that has no asynchronous methods, such as `SqliteSaver`.
 """
 
 from __future__ import annotations

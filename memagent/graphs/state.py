@@ -1,12 +1,11 @@
-"""The states of the graphs and the dependencies of their nodes.
+"""The states of the graphs, the dependencies of their nodes, and `Flow`, which runs them.
 
 The graphs are module constants without state of their own: everything a node needs
-comes through `NodeRuntime.context`, so one compiled graph serves any number of
-agents, and a node in your own graph may hand a context to ours. `flow` runs them.
+comes through `NodeRuntime.context` (an `AgentContext`), so one compiled graph serves any
+number of agents, and a node in your own graph may hand a context to ours.
 
-A graph as one table of nodes, which LangGraph and a plain loop both run.
-
-`Flow.compiled` is the public LangGraph graph, made when it is first asked for. `run`
+A `Flow` is a graph as one table of nodes, which LangGraph and a plain loop both run.
+`Flow.compiled` is the public LangGraph graph, made when it is first asked for. `Flow.run`
 needs LangGraph only where its runner does more than keep the order: a traced run, a run
 inside somebody's graph (whose callbacks and streams see each node), and tools, which
 `ToolNode` runs. All other runs are a loop over the same functions in the same order,

@@ -1,1 +1,4 @@
-"""The rules of memory: pure parsing, validation and effects, and the bank that carries them out."""
+"""The memory bank: one scope's memory with its log, input, verbs, threads, history and files.
+
+`care` reviews, undoes and erases; `judging` weighs evidence for answers.
+"""

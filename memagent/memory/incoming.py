@@ -1,9 +1,9 @@
-"""Sessions and questions from loose input: texts, chat messages, turns.
+"""The input of a memory: sessions and questions made of loose input, and sessions cut up.
 
-The one place where loose input is read. Input that cannot be used is an `InputError`
-that names the turn and the fix, before anything is written.
-
-A session is then cut into balanced, contiguous chunks, and what is new of it stored.
+Loose input is texts, chat messages and turns; it is read here and nowhere else
+(`as_session`, `as_question`). Input that cannot be used is an `InputError` that names the
+turn and the fix, before anything is written. `split_session` cuts a session into balanced,
+contiguous chunks, and `session_entry` makes the journal entry of what is new of it.
 """
 
 from __future__ import annotations

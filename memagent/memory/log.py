@@ -539,9 +539,8 @@ class Log:
     ) -> JournalRow:
         """Rewrite earlier entries, as `make` says for the present state and all rows.
 
-        `make` gives the entries and the state that all rows lead to with them; it is called
-        again when another writer was first. Raises `StoreError` in a fork, which shares
-        what came before it.
+        `make` also gives the state that all rows lead to then; it is called again when another
+        writer was first. Raises `StoreError` in a fork, which shares what came before it.
         """
         if self.base.seq and not self.read_only:
             raise StoreError("this is a fork; erase in the memory that it was made from")

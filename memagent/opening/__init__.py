@@ -1,1 +1,4 @@
-"""What settings name, opened: models, embedders, rerankers, designs, indexes, and the store."""
+"""The parts that settings name: models, embedders, rerankers, designs, indexes, open stores.
+
+No agents are made here; `memagent.build` adds them to an open store.
+"""

@@ -1,8 +1,10 @@
-"""An open store: journal, embedder, index and reranker, shared by the memories of many users.
+"""The parts that settings name, and the open store that they make up.
 
-`memagent.build.Store` adds the agents to it.
-
-Models, embedders, rerankers, designs and indexes, from objects, names or settings.
+The builders come first: `build_model`, `build_embedder` and so on make models, embedders,
+rerankers, designs and indexes from objects, names or settings. An `OpenStore` is a
+journal, an embedder, an index and a reranker, shared by the memories of many users;
+`memagent.build.Store` adds the agents to it. Last come the functions that open its
+journal, such as `open_sqlite`.
 """
 
 from __future__ import annotations

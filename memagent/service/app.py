@@ -1,22 +1,19 @@
-"""The ASGI app: routers, errors, lifespan, its OpenAPI document, and its two shortcuts.
+"""The ASGI app of the service: the app itself, fast ways to its routes, and MCP at `/mcp`.
 
-`create_app` knows no store, so the document can be made without one; `serve_app` puts a
-service behind it and the gate before it. The pages of the dashboard are no part of the
-document.
+**The app** has routers, errors, a lifespan and an OpenAPI document. `create_app` knows no
+store, so the document can be made without one; `serve_app` puts a service behind it and
+the gate before it. The pages of the dashboard are no part of the document.
 
-Plain requests that skip the framework's search for a route and solving of dependencies.
-
-The framework takes longer to find the route of a search and to solve its dependencies
-than the search takes; `docs/research/measurements.md` has the figures. `FastRoutes`
-stands before all other routes. It takes the requests whose method and path name a
+**Fast ways.** The framework takes longer to find the route of a search and to solve its
+dependencies than the search takes; `docs/research/measurements.md` has the figures. So
+`FastRoutes` stands before all other routes. It takes the requests whose method and path name a
 function with the parameters `body` and `call`, reads both itself and calls the function
 behind the same checks of key and scope. Whatever is not plain (other parameters, an
 idempotency key, another content type, a body that the model refuses) goes on to the
 framework, so every refusal is worded in one place. The tests hold both ways equal.
 
-`/mcp`: the memory as tools for MCP clients, in the service, with its keys and limits.
-
-The user and the memory come from the connection, as for every other path: the API key,
+**MCP.** `McpMount` offers the memory as tools to MCP clients, with the keys and limits of
+the service. The user and the memory come from the connection, as for every other path: the API key,
 `user_id`, `agent_id` and `run_id` in the query, or the headers `X-User-Id`,
 `X-Agent-Id`, `X-Run-Id` for clients that cannot change their address. A key is offered
 the tools its scopes allow and no others. The `mcp` package is loaded at the first

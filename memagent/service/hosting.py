@@ -1,15 +1,15 @@
-"""The service while it runs: store, open memories, keys, jobs, limits and figures.
+"""The service while it runs, and the settings of the interpreter that runs it.
 
-It is made before the event loop runs, so that a store that cannot be opened is reported
-in one line; `start` and `stop` are the service's lifespan.
+A `Service` holds the store, open memories, keys, jobs, limits and figures. It is made
+before the event loop runs, so that a store that cannot be opened is reported in one line;
+`start` and `stop` are its lifespan.
 
-The interpreter of a process that serves: its garbage collector and its threads.
-
-A collection of the oldest generation walks all open memories and stops every request for
-some tenths of a second, so none is made while it serves. Reference counts free what is
-dropped; the collector is only for cycles, and those of a request are young. So the oldest
-generation is collected when no request and no job is at work, ten minutes after the start
-and then every ten at most.
+`serving_interpreter` and `collect_when_idle` set the garbage collector and the threads of
+the process. A collection of the oldest generation walks all open memories and stops every
+request for some tenths of a second, so none is made while it serves. Reference counts
+free what is dropped; the collector is only for cycles, and those of a request are young.
+So the oldest generation is collected when no request and no job is at work, ten minutes
+after the start and then every ten at most.
 
 A thread that computes gives the interpreter's lock to the event loop after five
 milliseconds unless told otherwise, and a request asks for the lock several times: after

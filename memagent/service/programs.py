@@ -20,7 +20,7 @@ from memagent.core.records import content_id
 from memagent.readers.files import list_in, object_in
 
 _TABLE: Final = Path(__file__).with_name("programs.toml")
-# A text around a user's words that is shorter is a tag, and tells the model nothing.
+# Less text than this before a user's words is a tag, and tells the model nothing.
 _TAG_CHARS: Final = 20
 # Longest name of a thread; a longer one is known by its digest.
 _MOST_CHARS: Final = 256
@@ -31,18 +31,24 @@ def table_of(more: Mapping[str, ProgramSettings]) -> tuple[ProgramSettings, ...]
     """Return the shipped programs and those of the settings, which come first."""
     shipped = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
     read = {name: ProgramSettings.model_validate(shipped[name]) for name in shipped}
+    # `more` twice: the first puts its programs before the shipped ones, the last has them
+    # replace shipped ones of the same names.
     return tuple({**more, **read, **more}.values())
 
 
 @dataclass(frozen=True)
 class Asker:
-    """The user and the conversation of a request, and whether a program wrote its words."""
+    """The sender of a request: its user and conversation, as the known programs name them.
+
+    `programs` are those whose `client` pattern fits. `user` and `thread` are None where no
+    place of theirs holds a name.
+    """
 
     programs: tuple[ProgramSettings, ...] = ()
     user: str | None = None
     thread: str | None = None
     task: bool = False
-    """Whether a program asks for itself."""
+    """Whether a program wrote the prompt itself, such as for a title: a pattern of `tasks` fits."""
 
     @classmethod
     def of(
@@ -65,19 +71,28 @@ class Asker:
         )
 
     def parted(self, text: str) -> tuple[str, str]:
-        """Return a user's own words in a text, and what the program wrote around them."""
+        """Return a user's own words in a text, and the text to show the model as a note.
+
+        The note is "" or the whole text. A text that fits `notes` is a note without words of
+        the user. One that fits `words` is a note too, unless it adds only a short tag.
+        """
         if any(pattern.match(text) for each in self.programs for pattern in each.notes):
             return "", text
         patterns = (pattern for each in self.programs for pattern in each.words)
         match = next(filter(None, (pattern.match(text) for pattern in patterns)), None)
         if match is None:
             return text, ""
-        alone = match.start(1) < _TAG_CHARS and len(match[0]) == len(text.rstrip())
-        return match[1].strip(), "" if alone else text
+        # Little stands before the words, and nothing after the part that matched.
+        only_tagged = match.start(1) < _TAG_CHARS and len(match[0]) == len(text.rstrip())
+        return match[1].strip(), "" if only_tagged else text
 
 
 def _first(places: Iterable[str], headers: Mapping[str, str], body: object) -> str | None:
-    """Return the name at the first place that holds one."""
+    """Return the name at the first place that holds one; None when none does.
+
+    A place is `header:NAME`, or the dotted path of a field of the body. A `~` and a
+    pattern may follow; the name is then its first group, wherever in the value it fits.
+    """
     for place in places:
         path, _, pattern = place.partition("~")
         header = path.partition("header:")[2]
@@ -91,7 +106,11 @@ def _first(places: Iterable[str], headers: Mapping[str, str], body: object) -> s
 
 
 def _texts(body: dict[str, object]) -> Iterator[str]:
-    """Yield the texts for the system, and those of the last message of the user."""
+    """Yield the texts of a body in which a program may write a prompt of its own.
+
+    They are the fields `_TEXT_FIELDS`, all messages of the roles system and developer, and
+    the last message of the user; without white space in front.
+    """
     rows = [*list_in(body.get("messages")), *list_in(body.get("input"))]
     messages = [object_in(row) for row in rows]
     told = [each.get("content") for each in messages if each.get("role") in ("system", "developer")]

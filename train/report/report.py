@@ -1,7 +1,10 @@
-"""A training run as one HTML page: charts, figures as tables, and what was said.
+"""The report of a training run: the lines it is made of, its figures, and its HTML page.
 
-The page is written for a run that has ended, is still going or was stopped; what is not
-there yet is left out. Intervals are 95 % bootstrap intervals over episodes.
+A run writes a line of `steps.jsonl` for each step (`step_record`); `keep_lines` takes lines
+out again. `phases`, `anchors` and so on make figures of the lines that only the report
+shows. The page (`write_report`) has charts, tables and what was said. It is written for a
+run that has ended, is still going or was stopped; what is not there yet is left out.
+Intervals are 95 % bootstrap intervals over episodes.
 """
 
 from __future__ import annotations
@@ -25,7 +28,16 @@ from environments.evaluation.report_page import (
 )
 from environments.rewards.metrics import ratio_interval
 from memagent.core.errors import ConfigError
-from memagent.pages.charts import Axes, Chart, Point, Row, column_chart, dot_chart, number, share
+from memagent.pages.charts import (
+    Axes,
+    Chart,
+    Point,
+    Row,
+    column_chart,
+    dot_chart,
+    number as in_few_letters,
+    share,
+)
 from memagent.pages.run_folders import (
     Json,
     Run,
@@ -42,16 +54,17 @@ if TYPE_CHECKING:
     from train.rollouts.experience import Step  # which needs torch; reading a run's files does not
 
 
-# The line of `steps.jsonl` for a step: figures, rewards of groups, anchors, sampled replies.
-#
-# When a run goes on from a checkpoint, `keep_lines` takes out what came after it.
+# -- lines -----------------------------------------------------------------------------
 
 SAMPLES = 4
 """Replies kept of a step."""
 
 
 def step_record(step: Step, *, number: int, figures: Mapping[str, float]) -> dict[str, Any]:
-    """Return the step as plain JSON values."""
+    """Return the line of `steps.jsonl` for a step, as plain JSON values.
+
+    It has figures, the rewards of groups, the advantages of anchors, and sampled replies.
+    """
     calls = {
         call.response.id: call
         for group in step.rollouts
@@ -76,7 +89,7 @@ def step_record(step: Step, *, number: int, figures: Mapping[str, float]) -> dic
             }
             for group in step.groups
         ],
-        "anchors": _anchors(step),
+        "anchors": _anchor_advantages(step),
         "samples": [
             {
                 "role": calls[key].role.value,
@@ -89,14 +102,15 @@ def step_record(step: Step, *, number: int, figures: Mapping[str, float]) -> dic
     }
 
 
-def _anchors(step: Step) -> list[list[float]]:
-    """Return [global, local] advantages of the anchors of local groups.
+def _anchor_advantages(step: Step) -> list[list[float]]:
+    """Return the [global, local] advantages of each anchor.
 
-    An anchor is the run of a session that was compared in both ways.
+    An anchor is the run of a session that was compared in both ways: with other rollouts
+    of the episode, and with reruns of the same session.
     """
     by_branch = step.credit.by_branch
-    everywhere, here = by_branch.get("global", {}), by_branch.get("local", {})
-    firsts = [
+    global_, local = by_branch.get("global", {}), by_branch.get("local", {})
+    first_responses = [
         member.response_ids[0]
         for group in step.groups
         if group.key.branch == "local"
@@ -104,14 +118,17 @@ def _anchors(step: Step) -> list[list[float]]:
         if member.response_ids
     ]
     return [
-        [round(everywhere[key], 4), round(here[key], 4)]
-        for key in firsts
-        if key in everywhere and key in here
+        [round(global_[key], 4), round(local[key], 4)]
+        for key in first_responses
+        if key in global_ and key in local
     ]
 
 
 def keep_lines(path: Path, keeps: Callable[[dict[str, Any]], bool]) -> None:
-    """Rewrite a file of lines with those that `keeps` accepts."""
+    """Rewrite a file of lines with those that `keeps` accepts.
+
+    A run that goes on from a checkpoint takes out the lines that came after it.
+    """
     if path.is_file():
         lines = [line for line in lines_of_file(path) if keeps(line)]
         fresh = path.with_suffix(".fresh")
@@ -121,7 +138,7 @@ def keep_lines(path: Path, keeps: Callable[[dict[str, Any]], bool]) -> None:
         fresh.replace(path)
 
 
-# Figures of a training run that only its report shows: time, credit, reward by session.
+# -- figures ---------------------------------------------------------------------------
 
 PHASES = (
     "generation",
@@ -130,7 +147,7 @@ PHASES = (
     "loss and optimizer",
     "credit and packing",
 )
-"""The phases of an update by time; the last is the rest."""
+"""The phases of an update. The last is the rest of the time that making experience took."""
 
 
 def phases(run: Run) -> list[Row]:
@@ -155,7 +172,7 @@ def phases(run: Run) -> list[Row]:
 
 
 def anchors(run: Run) -> list[Point]:
-    """Return (global, local) advantages of the anchors' sessions, without those of no credit."""
+    """Return the (global, local) advantages of each anchor, unless both are 0."""
     pairs = [(float(x), float(y)) for _, line in run.steps for x, y in line.get("anchors", ())]
     return [(x, y) for x, y in pairs if x or y]
 
@@ -236,23 +253,23 @@ def training_page(run: Run, *, control: Run | None = None) -> str:
 
 def _parts(run: Run, control: Run | None) -> Iterator[str]:
     """Yield the parts of the page, top to bottom."""
-    reward, ops, flat = reward_charts(run)
+    reward, ops, flat_groups = reward_charts(run)
     yield tiles(_tiles(run))
     charts = validation_charts(
         run, lambda values: ratio_interval([[(value, 1.0)] for value in values]), control=control
     )
     yield section("Validation", _validation_note(run, control), figures(charts))
-    yield from _test(run, control)
+    yield from _test_section(run, control)
     note = "of the rollouts that are learned from, sampled at the training temperature"
     yield section("Reward and ops", note, figures([reward, ops, _session_chart(run)]))
     note = "what there is to compare, and whether the two comparisons agree"
     spread_note = "standard deviation within a group"
     spread = branch_chart(run, "Spread", "groups/{}_spread", spread_note, Axes(low=0.0))
-    yield section("Groups and credit", note, figures([flat, spread, _anchor_chart(run)]))
+    yield section("Groups and credit", note, figures([flat_groups, spread, _anchor_chart(run)]))
     yield section("Time", _time_note(run), figures(_time_charts(run)))
     yield section("The update", "as the trainer logs it", figures(update_charts(run)))
-    yield from _samples(run)
-    yield from _spoken(run)
+    yield from _before_and_after(run)
+    yield from _learned_replies(run)
     settings = json.dumps(run.settings | {"versions": run.versions}, indent=2)
     yield fold("Settings and versions", "", f"<pre>{escape(settings)}</pre>")
 
@@ -264,10 +281,10 @@ def _tiles(run: Run) -> Iterator[tuple[str, str]]:
         yield f"<em>{points[0][1]:.3f} →</em> {best[1]:.3f}", words
     yield f"{run.updates:,}", "updates"
     tokens = sum(value for _, value in run.figure("tokens/completion"))
-    yield number(tokens), "tokens generated to learn from"
+    yield in_few_letters(tokens), "tokens generated to learn from"
     generating = sum(value for _, value in run.figure("time/generation"))
     if generating:
-        yield number(tokens / generating), "tokens a second while generating"
+        yield in_few_letters(tokens / generating), "tokens a second while generating"
     seconds = sum(value for _, value in run.logged("step_time"))
     words = f"{seconds:,.0f} s" if seconds < 600 else f"{seconds / 60:,.0f} min"
     yield words, "in updates, validation not counted"
@@ -283,7 +300,7 @@ def _validation_note(run: Run, control: Run | None) -> str:
         "episodes; the ring is the best"
     )
     if control is not None:
-        note += "; the control in grey: what training does without the reward's meaning"
+        note += "; in grey the control, trained without the reward's meaning"
     return f"{note}; dashed lines begin a stage" if run.borders else note
 
 
@@ -320,8 +337,9 @@ def _time_note(run: Run) -> str:
     if not rows:
         return note
     sums = [sum(column) for column in zip(*rows, strict=True)]
-    neither = 1 - (sums[0] + sums[3]) / (sum(sums) or 1)
-    return f"{note}; {share(neither)} is neither generation nor loss"
+    # `PHASES[0]` is generation, `PHASES[3]` loss and optimizer.
+    other_share = 1 - (sums[0] + sums[3]) / (sum(sums) or 1)
+    return f"{note}; {share(other_share)} is neither generation nor loss"
 
 
 def _time_charts(run: Run) -> list[Chart]:
@@ -339,7 +357,7 @@ def _time_charts(run: Run) -> list[Chart]:
 # -- tables and text -------------------------------------------------------------------
 
 
-def _test(run: Run, control: Run | None) -> Iterator[str]:
+def _test_section(run: Run, control: Run | None) -> Iterator[str]:
     tests = list(run.tests(_TESTED))
     if control is not None:
         name = control.setting("trainer", "control") or control.name
@@ -362,25 +380,26 @@ def _test(run: Run, control: Run | None) -> Iterator[str]:
     yield section("Test", note, body)
 
 
-def _samples(run: Run) -> Iterator[str]:
+def _before_and_after(run: Run) -> Iterator[str]:
     """Yield memory and replies of one validation episode, at the start and at the best."""
-    samples = [(step, record) for step, record in run.validations if record.get("shown")]
+    shown = [(step, record) for step, record in run.validations if record.get("shown")]
     best = run.best()
-    if not samples or best is None:
+    if not shown or best is None:
         return
     step, _, record = best
-    before, after = samples[0], (step, record) if record.get("shown") else samples[-1]
+    # The validation at the best step, or the last one that kept what it showed.
+    before, after = shown[0], ((step, record) if record.get("shown") else shown[-1])
     sides = [("Before", *before), ("After", *after)]
     if after[0] == before[0]:
         sides = [("At the start, which is still the best", *before)]
     body = "".join(
-        f"<div>{_sample(title, step, record['shown'][0])}</div>" for title, step, record in sides
+        f"<div>{_side(title, step, record['shown'][0])}</div>" for title, step, record in sides
     )
     note = "one validation episode, played greedily"
     yield section("Before and after", note, f'<div class="pair">{body}</div>')
 
 
-def _sample(title: str, step: int, sample: Json) -> str:
+def _side(title: str, step: int, sample: Json) -> str:
     memory = sample["memory"]
     lines = "".join(f"<li>{escape(text)}</li>" for text in memory[:_MOST_MEMORIES])
     more = len(memory) - _MOST_MEMORIES
@@ -394,7 +413,7 @@ def _sample(title: str, step: int, sample: Json) -> str:
     )
 
 
-def _spoken(run: Run) -> Iterator[str]:
+def _learned_replies(run: Run) -> Iterator[str]:
     """Yield some of the replies that were learned from, with their advantages."""
     steps = run.steps
     if steps:

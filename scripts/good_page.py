@@ -46,6 +46,7 @@ ARMS_OF_LESSONS = {
     "gain": "trained by gain",
     "local": "trained by the whole chain and reruns",
 }
+SETS_OF_LESSONS = {"tiny_shop": "shop", "hidden_rule": "lab", "tiny_house": "house"}
 FINDINGS = """\
 - **Search finds what was said.** On LoCoMo, without a model, {verbatim:.0%} of the evidence
   is among the ten best turns; plain BM25 finds {bm25:.0%}, vectors over chunks {rag:.0%}
@@ -73,7 +74,9 @@ FINDINGS = """\
   newest trial kept alone gives {newest}. Every trial kept (ExpRAG) ends at {exp_rag},
   below no memory ({no_memory}): a player that repeats what once worked never finds the
   new procedure, so the margin over it ({over}) says less than that over the start
-  ({better}) or over the rule ({rule}). Reruns tell the sign of a lesson's effect for
+  ({better}) or over the rule ({rule}). Chains of a shop and a lab say the same; in a
+  house, where an outdated case costs only steps, training finds what ExpRAG does
+  ([tables](#lessons-from-tasks)). Reruns tell the sign of a lesson's effect for
   {signs_right:.0%} of the lessons where later tasks are tried 32 times on forks, and for
   {few_forks:.0%} where 8 times; success of the whole chain for {whole:.0%}. By signal to
   noise a token `gain` has {gain_snr:.1f} times, reruns {rerun_snr:.1f} times that of the
@@ -166,6 +169,22 @@ def lessons() -> str:
     rows.append(
         f"\nMeans over {seeds} seeds of {tests} unseen chains each, 95 % intervals over seeds."
     )
+    others = {name: results(f"chains_{name}")["summary"] for name in SETS_OF_LESSONS}
+    [seeds] = {each["seeds"] for each in others.values()}
+    rows += [
+        f"\nThe last third in chains of the other sets, {seeds} seeds each:\n",
+        f"| arm | {' | '.join(SETS_OF_LESSONS.values())} |",
+        f"| --- |{' --- |' * len(others)}",
+    ]
+    for name, label in ARMS_OF_LESSONS.items():
+        shown = [each["arms"].get(name, {}).get("last third") for each in others.values()]
+        if None in shown:
+            continue
+        figures = [
+            f"{one['mean']:.2f} [{one['interval'][0]:.2f}, {one['interval'][1]:.2f}]"
+            for one in shown
+        ]
+        rows.append(f"| {label} | {' | '.join(figures)} |")
     return "\n".join(rows) + "\n"
 
 

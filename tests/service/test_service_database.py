@@ -1,15 +1,20 @@
-"""The service's own database when it is closed beside a transaction."""
+"""The service's own database: closed beside a transaction, and without row-level security."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
+from postgres_kit import Postgres, in_schema, rows_of
 
 from memagent.core.errors import StoreUnavailable
-from memagent.service.data.database import ServiceDatabase
+from memagent.core.records import Scope
+from memagent.journal.postgres import connect
+from memagent.service.data.database import ServiceDatabase, owner_digest
+from memagent.service.data.idempotency import CachedResponse, SharedResponseCache
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
@@ -44,3 +49,33 @@ def test_a_database_in_memory_is_gone_when_it_is_closed() -> None:
     database.close()
     with pytest.raises(StoreUnavailable, match=r"service's database at memory failed"):
         database.secret()
+
+
+async def test_responses_of_others_stay_where_row_level_security_does_not_hold(
+    postgres: Postgres,
+) -> None:
+    """As a superuser, whom PostgreSQL holds to no policy; only what is due is pruned."""
+    if postgres.admin_url is None:
+        pytest.skip("needs a server of its own")
+
+    def places(user: str) -> list[str]:
+        rows = rows_of(url, f"SELECT owner, place FROM {name}.service_responses ORDER BY place")
+        return [place for owner, place in rows if owner == owner_digest(user)]
+
+    with postgres.schema() as own:
+        name = own.rpartition("%3D")[2]
+        url = in_schema(postgres.admin_url, name)
+        with closing(ServiceDatabase(url)) as database:
+            cache = SharedResponseCache(database)
+            for user in ("ann", "bob"):
+                await cache.put(Scope(user_id=user), "k", "digest", CachedResponse(status=200))
+            await cache.prune()
+            assert [len(places(user)) for user in ("ann", "bob")] == [1, 1], "neither is due"
+            await cache.forget("ann")
+            assert places("ann") == ["erased"] and len(places("bob")) == 1
+            due = "UPDATE service_responses SET until_us = 0 WHERE place <> 'erased'"
+            with closing(connect(url)) as connection:
+                connection.execute(due)
+                connection.commit()
+            await cache.prune()
+            assert places("ann") == ["erased"] and places("bob") == []

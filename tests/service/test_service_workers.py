@@ -21,7 +21,7 @@ import httpx
 import pytest
 from fuzz_kit import calls
 from patience import patience_s
-from postgres_kit import PASSWORD, Postgres, in_schema, rows_of, running_postgres
+from postgres_kit import PASSWORD, Postgres, rows_of, running_postgres
 from service_kit import served_process, serving
 
 from memagent import Client
@@ -32,7 +32,6 @@ from memagent.journal.postgres import PostgresJournal, connect
 from memagent.journal.rows import scope_digest, scope_key
 from memagent.memory.bank import system_clock
 from memagent.service.data.database import REVISION, VERSION_TABLE, ServiceDatabase, owner_digest
-from memagent.service.data.idempotency import CachedResponse, SharedResponseCache
 from memagent.service.data.leases import KeyRing, LeaseTable
 from memagent.testing.models import FunctionModel
 
@@ -386,36 +385,6 @@ def test_the_walls_hold_on_the_services_own_connections(url: str) -> None:
         )
         assert "".join(left) == "", "a mark without words"
         assert seen("service_responses", owner_digest("bob")) == 1
-
-
-async def test_responses_of_others_stay_where_row_level_security_does_not_hold(
-    postgres: Postgres,
-) -> None:
-    """As a superuser, whom PostgreSQL holds to no policy; only what is due is pruned."""
-    if postgres.admin_url is None:
-        pytest.skip("needs a server of its own")
-
-    def places(user: str) -> list[str]:
-        rows = rows_of(url, f"SELECT owner, place FROM {name}.service_responses ORDER BY place")
-        return [place for owner, place in rows if owner == owner_digest(user)]
-
-    with postgres.schema() as own:
-        name = own.rpartition("%3D")[2]
-        url = in_schema(postgres.admin_url, name)
-        with closing(ServiceDatabase(url)) as database:
-            cache = SharedResponseCache(database)
-            for user in ("ann", "bob"):
-                await cache.put(Scope(user_id=user), "k", "digest", CachedResponse(status=200))
-            await cache.prune()
-            assert [len(places(user)) for user in ("ann", "bob")] == [1, 1], "neither is due"
-            await cache.forget("ann")
-            assert places("ann") == ["erased"] and len(places("bob")) == 1
-            due = "UPDATE service_responses SET until_us = 0 WHERE place <> 'erased'"
-            with closing(connect(url)) as connection:
-                connection.execute(due)
-                connection.commit()
-            await cache.prune()
-            assert places("ann") == ["erased"] and places("bob") == []
 
 
 def test_migrated_tables_equal_new_ones_and_newer_ones_are_refused(postgres: Postgres) -> None:

@@ -48,7 +48,7 @@ LIGHT: Final = 64
 """Units of each projection of the light heads."""
 EXTRAS: Final = 4
 """Numbers of a pair beside its texts; see `pair_extras`."""
-NUMBERS: Final = 19
+NUMBERS: Final = 190
 """Numbers by which a change is decided; see `change_numbers`."""
 BACKED: Final = 0.1
 """Least probability of a change by the pair head alone, whatever else speaks for it."""
@@ -310,14 +310,15 @@ def change_numbers(
 ) -> tuple[float, ...]:
     """Return what decides whether `new` changes `old`: a constant, odds, time and cues.
 
-    The pair head's shares say more than its odds of a change alone. `lead` is how far the
+    These are 19; the others are the products of every two of them, and their squares. The
+    pair head's shares say more than its odds of a change alone. `lead` is how far the
     light head's log odds are ahead of those for the best of the other candidates. A
     relative whom the old text does not name is another subject; a long text tells more
     than one thing.
     """
     shares = (pair.replaces, pair.ends, pair.adds, pair.same, pair.unrelated)
     kin = OF_KIN.search(new.text)
-    return (
+    own = (
         1.0,
         _log_odds(pair.change),
         *(float(np.log(max(share, 1e-4))) for share in shares),
@@ -329,6 +330,7 @@ def change_numbers(
         lead,
         *(float(np.log1p(len(text.split()))) for text in (old.text, new.text)),
     )
+    return tuple(np.outer(own, own)[np.triu_indices(len(own))].tolist())
 
 
 def _log_odds(share: float) -> float:

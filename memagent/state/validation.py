@@ -322,10 +322,9 @@ def validate_ops(  # noqa: PLR0913 (one batch has many surroundings)
     `visible` are the items that the proposer was shown, by id. `chunk` is what it read;
     without one (a direct caller) sources and speakers are taken as given and nothing is
     trusted more than `actor_trust`. `existing_ids` tells an id that was not shown from
-    one that does not exist. `told` finds turns of earlier chunks, by id.
-
-    With a `guard`, a model's ops about `facts` must be backed by what was told. Where it
-    enforces this, each fact that no accepted op keeps is added with the reason.
+    one that does not exist. `told` finds turns of earlier chunks, by id. With a `guard`, a
+    model's ops about `facts` must be backed by what was told; where it enforces this, each
+    fact that no accepted op keeps is added with the reason; without it, if an update failed.
     """
     source = Evidence(chunk, actor_trust, visible)
     validator = _Validator(visible, limits, source, existing_ids, told=told)
@@ -351,12 +350,13 @@ def validate_ops(  # noqa: PLR0913 (one batch has many surroundings)
         else:
             ended.update(op.about if isinstance(op, Update | Delete) else ())
             settled.update(() if isinstance(op, Delete) else _places(op, facts))
-    if guard is not None and guard.enforce:
-        for place, fact in enumerate(facts):
-            if place not in settled and len(accepted) < limits.max_ops:
-                reason = _why_added(place, proposed, rejected)
-                with suppress(Refused):  # what memory says already is not lost
-                    accepted.append(validator.checked(Add(fact=fact, reason=reason)))
+    refusals = {entry.op.text: entry.detail for entry in rejected if isinstance(entry.op, Update)}
+    for place, fact in enumerate(facts if guard is None or guard.enforce else ()):
+        held = refusals.get(fact.text) if guard is None else None
+        if (held or (guard and place not in settled)) and len(accepted) < limits.max_ops:
+            why = _why_added(place, proposed, rejected) if guard else f"UPDATE was refused: {held}"
+            with suppress(Refused):  # what memory says already is not lost
+                accepted.append(validator.checked(Add(fact=fact, reason=why)))
     return OpBatch(accepted=tuple(accepted), rejected=tuple(rejected), doubts=tuple(doubts))
 
 

@@ -16,7 +16,6 @@ from memagent.language.reader import (
     Reader,
     Statement,
     Thresholds,
-    Weighed,
     change_numbers,
     open_reader,
     pair_extras,
@@ -106,20 +105,27 @@ def test_how_long_both_texts_are_counts_in_a_decision() -> None:
     pair = PairReading(0.5, 0.0, 0.1, 0.1, 0.3)
     numbers = change_numbers(said("one two three"), said("four five", at=JUNE), pair, 0.0)
     assert len(numbers) == NUMBERS
-    assert numbers[-2:] == (pytest.approx(np.log(4)), pytest.approx(np.log(3)))
+    own = numbers[:19]
+    assert own[-2:] == (pytest.approx(np.log(4)), pytest.approx(np.log(3)))
+    assert numbers[-1] == pytest.approx(np.log(3) ** 2), "and so do products of every two"
+    assert sorted(numbers) == pytest.approx(
+        sorted(first * second for at, first in enumerate(own) for second in own[at:])
+    )
 
 
 def test_words_of_a_second_thing_and_of_a_relative_speak_against_a_change(reader: Reader) -> None:
-    pair = PairReading(0.5, 0.0, 0.1, 0.1, 0.3)
-    old = said("I live in Lund.")
+    memories = [said(text) for text in ("I live in Lund.", "I work as a nurse.", "I have a cat.")]
 
     def probability(text: str) -> float:
-        numbers = change_numbers(old, reader.read([said(text, at=JUNE)])[0], pair, 6.0)
-        return reader.probability(Weighed(0, pair, numbers))
+        weighed = {own.index: own for own in reader.weigh(said(text, at=JUNE), memories)}
+        return reader.probability(weighed[0]) if 0 in weighed else 0.0
 
+    assert probability("I moved to Bergen last week.") > 0.7
+    assert probability("I have a flat in Bergen too.") < 0.3
+    assert probability("I live in Bergen too.") < 0.3
+    assert probability("My brother moved to Bergen last week.") < 0.1
     plain = probability("Bergen is where I sleep, by the harbour.")
     assert probability("Bergen is where I sleep too, by the harbour.") < plain - 0.1
-    assert probability("My brother sleeps in Bergen, by the harbour.") < plain - 0.2
 
 
 def test_the_right_one_of_several_memories_is_changed(reader: Reader) -> None:

@@ -83,7 +83,7 @@ def fit_file(network: ReaderNetwork, data: Sequence[Path], out: Path, plan: FitP
 def choose(reader: Reader, data: Sequence[Path]) -> Thresholds:
     """Return thresholds with the weights of a change, from talks that the network has not read.
 
-    The choice part counts twice. An eighth of the talks at a time is decided by weights
+    The choice part counts twice. An eighth of the batches at a time is decided by weights
     of the others. The threshold is the lowest by which at most `MOST_LOST` of the
     statements of the choice part that must stay are lost.
     """
@@ -93,7 +93,7 @@ def choose(reader: Reader, data: Sequence[Path]) -> Thresholds:
     numbers = np.array([own.numbers for own in made])
     ends = np.array([own.ends for own in made])
     shares = np.where([own.talk in known for own in made], 2.0, 1.0)
-    parts = np.array([crc32(own.talk.encode()) % 8 for own in made])
+    parts = np.array([crc32(own.talk.rpartition("-")[0].encode()) % 8 for own in made])
     scores = np.zeros(len(made))
     for part in range(8):
         rest = parts != part

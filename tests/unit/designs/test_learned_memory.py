@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from memagent import Agent
 from memagent.cli.doctor import Examination, _examine_weights
 from memagent.core.answers import Verdict
-from memagent.core.ops import Update
+from memagent.core.ops import Add, RejectReason, Update
 from memagent.core.records import Session, Turn
 from memagent.designs.parts import reading
 from memagent.language import reader as language_reader
@@ -237,3 +239,25 @@ def test_readings_are_kept_without_the_texts() -> None:
         heard(agent, *MOVE)
     assert reading._KNOWN
     assert all(isinstance(key, bytes) and len(key) == 32 for key in reading._KNOWN)
+
+
+def test_a_change_that_is_refused_leaves_its_words_as_a_memory_of_their_own() -> None:
+    """The assistant's "What changed your mind?" may be behind the change, so it is refused."""
+    said = "I gave up being vegetarian, I eat fish again."
+    chats = json.loads((ROOT / "tests/data/three_chats.json").read_text("utf-8"))["chats"]
+    [chat] = [own for own in chats if said in json.dumps(own)]
+    with Agent(design="learned", path=":memory:") as agent:
+        for session in chat["sessions"]:
+            turns = [{"role": who, "content": text} for who, text in session["turns"]]
+            report = agent.remember(turns, at=session["at"])
+        [refused] = [entry for chunk in report.chunks for entry in chunk.rejected]
+        assert refused.reason is RejectReason.LOW_TRUST
+        assert isinstance(refused.op, Update) and refused.op.text == said
+        assert said in active(agent)
+        [added] = [
+            applied.op
+            for chunk in report.chunks
+            for applied in chunk.applied
+            if isinstance(applied.op, Add) and applied.op.fact.text == said
+        ]
+        assert added.reason.startswith("UPDATE was refused: evidence trusted as assistant")

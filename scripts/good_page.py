@@ -61,8 +61,8 @@ FINDINGS = """\
   one, its small trained reader makes {updates[1]} an update, and loses {lost[1]} of the
   facts that stay true. It answers {answered[1]} of the questions right, where rules alone
   answer {answered[0]}; {outdated[1]} of its answers are out of date and `supported`,
-  against {outdated[0]}. In plain German and Spanish it finds next to nothing
-  ([the reader](research/learned.md)).
+  against {outdated[0]}. In plain German and Spanish it finds a fifth of the
+  updates ([the reader](research/learned.md)).
 - **Training teaches; what LoGo's reruns add is open.** On a policy of 4,469 weights,
   rewards beat random ones by {random}; reruns of single sessions add {logo} to credit by
   session, in runs that were too short to decide it

@@ -53,8 +53,9 @@ def server() -> Iterator[CrashServer]:
 
 
 def open_agent(path: str | Path, **more: object) -> Agent:
-    """The agent of one user on a store with the hashing embedder."""
-    return Agent(path=path, user_id="ana", embedder="hashing", **more)  # type: ignore[arg-type]
+    """The agent of one user on a store with the hashing embedder; it changes nothing by itself."""
+    options = {"embedder": "hashing", "design": "verbatim", **more}
+    return Agent(path=path, user_id="ana", **options)  # type: ignore[arg-type]
 
 
 def in_threads(work: Callable[[int], None]) -> None:

@@ -147,7 +147,7 @@ def test_a_user_finds_edits_undoes_deletes_and_brings_back_without_any_script(
         page.get_by_role("button", name="Undo this change").click()
         assert page.get_by_role("textbox", name="What it says").input_value() == "Ana lives in Oslo"
         page.get_by_role("button", name="Delete").click()
-        assert page.get_by_text("deleted", exact=True).first.is_visible()
+        page.get_by_text("deleted", exact=True).first.wait_for()
         page.get_by_role("button", name="Bring back").click()
         assert page.get_by_role("textbox", name="What it says").input_value() == "Ana lives in Oslo"
         page.get_by_role("link", name="All memories").click()

@@ -183,7 +183,8 @@ def ours(
     folder: Path, given: argparse.Namespace, *, large: int = 0, source: Path | None = None
 ) -> dict[str, Any]:
     """Start the service, or that of another checkout, with every memory opened before."""
-    path, users = folder / f"{large}{source is not None}" / "memory.db", given.users + bool(large)
+    name = f"memagent and {large:,} of one" if large else "memagent" if source is None else "older"
+    path, users = folder / name / "memory.db", given.users + bool(large)
     path.parent.mkdir()
     code = {} if source is None else {"PYTHONPATH": str(source)}
     sizes = ("--memories", given.memories, "--users", given.users, "--large", large)
@@ -200,8 +201,6 @@ def ours(
             f"(first touch of every user: {rate:.0f} requests/s, {opening.errors} errors, "
             f"{each_kb:.1f} kB a memory)"
         )
-        name = f"memagent and {large:,} of one" if large else "memagent"
-        name = name if source is None else "older"
         row = measure(name, pid, port, given, users=users, seconds=given.seconds)
         row["users_closed"] = users_closed(port)
         rss = row["rss_mb_by_tenth"]

@@ -330,7 +330,7 @@ def change_numbers(
         lead,
         *(float(np.log1p(len(text.split()))) for text in (old.text, new.text)),
     )
-    return tuple(np.outer(own, own)[np.triu_indices(len(own))].tolist())
+    return tuple(first * second for at, first in enumerate(own) for second in own[at:])
 
 
 def _log_odds(share: float) -> float:

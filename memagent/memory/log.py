@@ -173,7 +173,7 @@ class View:
         self.projector = Projector(self.projector.embedder, former=former)
         self.state, self.index = state, IndexView(self.projector.arena)
         # what had expired before holds the old state, which is freed in slices
-        self._pending, self.expired = _NOTHING, NEVER_LOOKED
+        self._pending, self.expired = HashTrieSet(state.items), NEVER_LOOKED
         for past in self.past.values():
             let_go(*past.projection()[:2])
         self.past.clear()
@@ -559,7 +559,6 @@ class Log:
                     continue
                 self.state = apply(after, row)
                 self._drop(state)
-                self._follower.changed(self.state, self.state.items)
                 return row
         raise StoreError("other writers were first each time; try again")
 

@@ -324,7 +324,7 @@ def validate_ops(  # noqa: PLR0913 (one batch has many surroundings)
     trusted more than `actor_trust`. `existing_ids` tells an id that was not shown from
     one that does not exist. `told` finds turns of earlier chunks, by id. With a `guard`, a
     model's ops about `facts` must be backed by what was told; where it enforces this, each
-    fact that no accepted op keeps is added with the reason; without it, if an update failed.
+    fact that no accepted op keeps is added with the reason; without one, if its update is refused.
     """
     source = Evidence(chunk, actor_trust, visible)
     validator = _Validator(visible, limits, source, existing_ids, told=told)

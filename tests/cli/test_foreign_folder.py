@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from command_line_kit import error_of, got, moved_into, run
 from memagent.cli.stores import needs_consent
 from memagent.config import AgentSettings, ServiceSettings
 
-EVERYTHING = os.environ.get("MEMAGENT_FOREIGN_SETTINGS") == "all"
-COMMANDS = (("ingest", "chat.txt"), ("ask", "Who likes tea?"))
 HARMLESS = '[store]\ntype = "sqlite"\npath = "a.db"\n[embedder]\ntype = "hashing"\n'
 RISKY = {
     "embedder": '[embedder]\ntype = "plugin"\nname = "subprocess:Popen"\n'
@@ -163,11 +160,7 @@ def settings_with(place: tuple[str, ...], value: object, url: str) -> list[dict[
 def test_no_setting_of_a_found_file_sends_a_byte_or_makes_a_file_elsewhere(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every key there is, with an address, a place elsewhere, a program, a number and a switch.
-
-    Two commands take turns, each with every key; `MEMAGENT_FOREIGN_SETTINGS=all` runs both
-    on all settings.
-    """
+    """Every key there is, with an address, a place elsewhere, a program, a number and a switch."""
     called: list[object] = []
 
     def connect(_: socket.socket, address: object) -> None:
@@ -184,21 +177,18 @@ def test_no_setting_of_a_found_file_sends_a_byte_or_makes_a_file_elsewhere(
     url = "http://127.0.0.1:9"
     keys = every_key()
     assert {("store", "tips"), ("model", "base_url"), ("service", "runs_folder")} <= set(keys)
-    tried, commands_of = 0, dict[tuple[str, ...], set[int]]()
+    tried = 0
     for place in keys:
         for value in (url, "../elsewhere", "os:system", 7, True):
             for settings in settings_with(place, value, url):
                 tried += 1
                 (work / "memagent.toml").write_text(as_toml(settings), encoding="utf-8")
-                turn = slice(None) if EVERYTHING else slice(tried % 2, tried % 2 + 1)
-                ran = [run(*command) for command in COMMANDS[turn]]
-                commands_of.setdefault(place, set()).update(range(2)[turn])
+                ran = [run("ingest", "chat.txt"), run("ask", "Who likes tea?")]
                 assert called == [], (settings, called)
                 beside = {path.name for path in folder.iterdir()}
                 assert beside <= {"home", "work"}, (settings, beside)
                 assert all(each.exception is None or each.exit_code for each in ran), settings
     assert tried > 300
-    assert set(map(frozenset, commands_of.values())) == {frozenset({0, 1})}
     elsewhere = [path for path in home.rglob("*") if path.is_file()] if home.exists() else []
     assert {path.suffix for path in elsewhere} <= {
         ".db",

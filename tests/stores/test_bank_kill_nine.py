@@ -289,16 +289,12 @@ async def test_work_in_the_background_survives_a_kill(server: CrashServer, place
     assert (death.said, death.killed, death.trace) == (["back"], True, "")
 
     async def finish(store: Store) -> None:
-        agent = store.agent(ANA)
+        agent = store.agent(ANA, design="verbatim")  # it adds each statement
         (left,) = await agent.unfinished()
         assert (left.id, len(left.turns)) == ("late", SESSION_TURNS)
         assert [item.text for item in await agent.memory.get_all()] == ["Ana has a key"]
         (report,) = await agent.resume()
-        cited = {turn for item in agent.bank.state.active() for turn in item.source_turn_ids}
-        assert {turn.id for turn in left.turns} <= cited, "no statement is lost"
-        assert report.op_counts["ADD"] >= SESSION_TURNS - 1, (
-            "one may be the next version of another"
-        )
+        assert report.op_counts["ADD"] == SESSION_TURNS
         assert await agent.unfinished() == []
         assert "kettle" in (await agent.search("kettle", k=1))[0].text
 

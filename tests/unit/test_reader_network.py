@@ -126,6 +126,7 @@ def test_words_of_a_second_thing_and_of_a_relative_speak_against_a_change(reader
     assert probability("My brother moved to Bergen last week.") < 0.1
     plain = probability("Bergen is where I sleep, by the harbour.")
     assert probability("Bergen is where I sleep too, by the harbour.") < plain - 0.1
+    assert probability("My brother sleeps in Bergen, by the harbour.") < plain - 0.2
 
 
 def test_the_right_one_of_several_memories_is_changed(reader: Reader) -> None:

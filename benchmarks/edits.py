@@ -1,7 +1,7 @@
 """Benchmark of edits of a whole memory: what they cost where little changed.
 
 On a durable SQLite store: a diff and a restore where ten items differ, the figures of
-the graph, one added memory, and the deletion of everything. Each row is the processor
+the graph, one added memory, one that is erased, and the deletion of everything. Each row is the processor
 time of the process, the median of several runs but for the deletion, and has a bound of
 its own.
 
@@ -28,7 +28,7 @@ from measured import report
 
 BOUNDS_MS = {"diff": 10.0, "restore": 10.0, "add": 5.0}
 """Processor time of a row, at any size."""
-BOUNDS_ADDS = {"graph_stats": 0.02, "delete_all": 0.3}
+BOUNDS_ADDS = {"graph_stats": 0.02, "delete_all": 0.3, "erase": 0.1}
 """Processor time of a row for each item, in adds of the same run."""
 SLOWER = 1.3
 """How many times as long as in the older checkout a row may take."""
@@ -74,6 +74,9 @@ async def measured(path: Path, items: int) -> dict[str, float]:
         assert (await memory.snapshot()).digest == before.digest
         rows["graph_stats"].append(await spent(memory.graph_stats))
     result = {name: statistics.median(values) for name, values in rows.items()}
+    gone = await memory.add("Ana keeps a green parrot called Max")
+    await memory.search("parrot")
+    result["erase"] = await spent(lambda: memory.erase(gone.id))
     result["delete_all"] = await spent(lambda: memory.delete_all(user_id="ana"))
     assert not await memory.get_all(limit=1)
     store.close()

@@ -66,6 +66,7 @@ from memagent.core.trials import (
     TrialEnded,
     TrialStarted,
     TrialStep,
+    untaught,
     uses_of,
 )
 from memagent.core.workspace import workspace_of
@@ -73,7 +74,7 @@ from memagent.designs.base import Lesson
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.state.effects import plan_commit
-from memagent.state.fold import BankState, folded, untaught
+from memagent.state.fold import BankState, folded
 from memagent.state.validation import validate_ops
 
 Values = Callable[[Trial, Mapping[str, ItemStats]], Mapping[str, float]]

@@ -9,7 +9,7 @@ is a cosine.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -166,6 +166,15 @@ class SearchesFiles(Protocol):
         Needles have at least eight bytes. Raises `StoreError` when the files cannot be
         searched. Blocks.
         """
+        ...
+
+
+@runtime_checkable
+class FindsRows(Protocol):
+    """A journal that can look for words without reading every row."""
+
+    def naming(self, scope: Scope, named: Callable[[bytes], bool]) -> AsyncIterator[JournalRow]:
+        """Rows in order whose encoded entries (UTF-8 JSON) `named` says yes to."""
         ...
 
 

@@ -168,12 +168,13 @@ class FolderPlace:
         self.path_of(scope).unlink(missing_ok=True)
 
     def erase(self, scope: Scope) -> None:
-        """Delete a memory's file, and make that durable."""
+        """Delete a memory's file, and one that is being written, and make that durable."""
         path = self.path_of(scope)
         if not self._folder.exists():
             return
         try:
-            path.unlink(missing_ok=True)
+            for file in (path, *self._folder.glob(f"{path.name}.*.tmp")):
+                file.unlink(missing_ok=True)
             _sync(self._folder)
         except OSError as exc:
             raise StoreError(

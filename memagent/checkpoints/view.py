@@ -236,9 +236,14 @@ def put_view(
 ) -> tuple[bool, list[bytes]]:
     """Write a view whose documents' items have these places in their table.
 
-    A document without a vector, or whose item is `stale`, is left out. Returns whether
-    every document has one text only, and the ids left out.
+    A document without a vector, whose words were erased meanwhile, or whose item is
+    `stale`, is left out. Returns whether every document has one text only, and the ids
+    left out.
     """
+    arena = view.arena
+    digests = arena.digests() if isinstance(arena, StoredArena) else {}
+    digests |= {row: _text_digest(text) for text, row in arena.texts().items()}
+    named = np.fromiter(digests, np.int32, len(digests))
     kept: list[tuple[Segment, Mask]] = []
     ids: list[bytes] = []
     left_out: list[bytes] = []
@@ -249,7 +254,7 @@ def put_view(
         keep = np.ones(len(segment), bool) if part.dead is None else ~part.dead
         good = keep & np.fromiter((key not in stale and key in places for key in keys), bool)
         for field in FIELDS:
-            good &= segment.rows[field].rows != NO_ROW
+            good &= np.isin(segment.rows[field].rows, named)
         left_out += [keys[at] for at in np.flatnonzero(keep & ~good).tolist()]
         if good.any():
             ids += [keys[at] for at in np.flatnonzero(good).tolist()]
@@ -258,16 +263,18 @@ def put_view(
     writer.put_array("documents", np.fromiter((places[key] for key in ids), np.int32, len(ids)))
     one_text = all(segment.same_fields for segment, _ in kept)
     rows = [_joined(segment.rows[field].rows[keep] for segment, keep in kept) for field in FIELDS]
-    _put_arena(writer, view.arena, rows)
+    used: list[Ints] = []
     if ids:
         _put_columns(writer, kept, ids)
         for field in FIELDS[: 1 if one_text else 2]:
             pause()
             whole = len(kept) == 1 and kept[0][1].all()
             postings = kept[0][0].postings[field] if whole else merged_postings(kept, field)
+            used.append(postings.terms)
             for name, kind in _POSTINGS.items():
                 array: np.typing.NDArray[Any] = getattr(postings, name)
                 writer.put_array(f"{_NAMES[field]}.{name}", array.astype(kind))
+    _put_arena(writer, arena, rows, _joined(used), digests)
     return one_text, left_out
 
 
@@ -289,20 +296,29 @@ def _put_columns(
     put_records(writer, "filed", [(encoded(_BETWEEN.join(key)), raw) for key, raw in lists])
 
 
-def _put_arena(writer: SectionWriter, arena: Arena, rows: Sequence[Ints]) -> None:
-    """Write the rows in use, in the order of the documents, and each field's new numbers."""
+def _put_arena(
+    writer: SectionWriter,
+    arena: Arena,
+    rows: Sequence[Ints],
+    terms: Ints,
+    digests: Mapping[int, bytes],
+) -> None:
+    """Write the rows in use, in the order of the documents, and each field's new numbers.
+
+    `digests` has that of each row's text. Only the words of these terms are written;
+    others may have been erased.
+    """
     used, first = np.unique(np.concatenate(rows), return_index=True)
     order = used[np.argsort(first, kind="stable")]
     moved = np.zeros(int(used.max(initial=-1)) + 1, np.int32)
     moved[order] = np.arange(len(order), dtype=np.int32)
     for name, field in zip(_NAMES, rows, strict=True):
         writer.put_array(f"{name}.rows", moved[field].astype(np.int32))
-    digests = arena.digests() if isinstance(arena, StoredArena) else {}
-    wanted = set(order.tolist())
-    texts = arena.texts().items()
-    digests |= {row: _text_digest(text) for text, row in texts if row in wanted}
     put_keys(writer, "texts_embedded", [digests[row] for row in order.tolist()])
-    put_keys(writer, "terms", [encoded(word) for word in arena.words()])
+    in_use = set(terms.tolist())
+    words = enumerate(arena.words())
+    kept = [word if number in in_use else f"\x00{number}" for number, word in words]
+    put_keys(writer, "terms", [encoded(word) for word in kept])
     matrix: Matrix = arena.matrix
     pieces = (matrix[order[at : at + 1024]] for at in range(0, len(order), 1024))
     writer.put("vectors", (piece.reshape(-1).view(np.uint8).data for piece in pieces))

@@ -45,30 +45,23 @@ from memagent.core.answers import (
     Reply,
     SearchEvidence,
 )
-from memagent.core.errors import (
-    ConfigError,
-    InputError,
-    StoreError,
-    check_keywords,
-    fault_in,
-)
+from memagent.core.errors import ConfigError, InputError, StoreError, check_keywords, fault_in
 from memagent.core.recipes import Recipe, recipe_of
-from memagent.core.records import DEFAULT_THREAD, MemoryItem, Scope, Session, TimeSpan, Trust
+from memagent.core.records import (
+    DEFAULT_THREAD,
+    MemoryItem,
+    Scope,
+    Session,
+    TimeSpan,
+    Trust,
+    system_clock,
+)
 from memagent.core.snapshot import Commit, HistoryEntry, MemorySnapshot, SnapshotDiff
-from memagent.memory.bank import system_clock
 from memagent.memory.graph_export import GraphExport
 from memagent.memory.incoming import Said, as_question, as_session
-from memagent.memory.options import (
-    AddArguments,
-    SearchArguments,
-    SearchHits,
-    SearchOptions,
-)
+from memagent.memory.options import AddArguments, SearchArguments, SearchHits, SearchOptions
 from memagent.memory.transfer import ExportReport
 from memagent.sync.live_agent import LoopThread, SyncMemory, blocking
-
-# Fields of a filter; the query parameter of each is its singular.
-_FILTER_FIELDS = ("speakers", "subjects", "kinds", "tags", "ids", "session_ids")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -126,8 +119,7 @@ class RemoteMemory:
     async def delete(self, item_id: str, *, version: int | None = None) -> None:
         """Take an item out; restorable. Raises `MemoryNotFound`, `VersionConflict`."""
         self._http.check_writable()
-        path, params = path_of("memories", item_id), {"version": version}
-        await self._http.send("DELETE", path, params=params)
+        await self._http.send("DELETE", path_of("memories", item_id), params={"version": version})
 
     async def delete_all(self, *, user_id: str) -> int:
         """Delete every item of this memory; `user_id` must name its user."""
@@ -238,7 +230,7 @@ class RemoteMemory:
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
         page: dict[str, Any] = {"include_deleted": include_deleted, "after": after}
-        terms = {**_filter_terms(where), **page, **_past_terms(self._http.as_of)}
+        terms = {**_filter_terms(where or Filter()), **page, **_past_terms(self._http.as_of)}
         return [item async for item in self._http.pages(wire.MemoryPage, "memories", terms, limit)]
 
     async def sessions(self) -> list[Session]:
@@ -360,17 +352,12 @@ async def _write_file(path: Path, content: bytes, outcome: str = "") -> None:
         raise InputError(f"{path} cannot be written: {exc.strerror}{outcome}") from exc
 
 
-def _filter_terms(where: Filter | None) -> dict[str, Any]:
-    if where is None:
-        return {}
+def _filter_terms(where: Filter) -> dict[str, Any]:
+    """Return the query that names a filter: the parameter of each field is its singular."""
     if where.valid is not None or where.said is not None:
         raise ConfigError("a list over HTTP takes no filter on spans of time; use search, or as_of")
-    terms: dict[str, Any] = {
-        name.removesuffix("s"): sorted(values)
-        for name in _FILTER_FIELDS
-        if (values := getattr(where, name))
-    }
-    return terms | ({"min_trust": where.min_trust.value} if where.min_trust is not None else {})
+    named = where.model_dump(mode="json", exclude_defaults=True)
+    return {name.removesuffix("s"): value for name, value in named.items()}
 
 
 def _id_of(snapshot: MemorySnapshot) -> str:
@@ -495,11 +482,8 @@ class AsyncClient:
         Raises `InputError` for another outcome, `MemoryNotFound`, `ModelError`.
         """
         trial_id = what if isinstance(what, str) else what.id
-        try:
-            done = {"steps": what.steps, "edits": what.edits} if isinstance(what, Trial) else {}
-            body = wire.TrialOutcome.model_validate({"reward": reward, **done, **outcome})
-        except ValidationError as exc:
-            raise InputError(f"the report cannot be sent: {fault_in(exc)}") from exc
+        done = {"steps": what.steps, "edits": what.edits} if isinstance(what, Trial) else {}
+        body = _body(wire.TrialOutcome, **{"reward": reward, **done, **outcome})
         return await self._connection.write(Learned, "trials", trial_id, "report", body=body)
 
     async def tidy(self, budget: int | None = None) -> Commit | None:

@@ -26,14 +26,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from memagent.client import wire
 from memagent.core import errors
 from memagent.core.answers import AsOf
-from memagent.core.errors import ConfigError, MemAgentError, MissingExtra
 from memagent.core.records import Record, Scope
 
 if TYPE_CHECKING:
     import httpx
 
 
-class ServiceError(MemAgentError):
+class ServiceError(errors.MemAgentError):
     """A refused or failed request whose reason is no error of the library."""
 
     def __init__(
@@ -54,7 +53,7 @@ class ServiceError(MemAgentError):
 class Fault(NamedTuple):
     """The code and the status of one class of errors."""
 
-    kind: type[MemAgentError]
+    kind: type[errors.MemAgentError]
     code: str
     status: int
 
@@ -87,7 +86,7 @@ FAULTS: Final = (
     Fault(errors.StoreLocked, "store_locked", 503),
     Fault(errors.WrongLoop, "wrong_loop", 500),
     Fault(errors.StoreError, "store_conflict", 409),
-    Fault(MemAgentError, "internal", 500),
+    Fault(errors.MemAgentError, "internal", 500),
 )
 """Every class of the tree, derived classes before their bases."""
 
@@ -147,7 +146,7 @@ class Problem(Record):
     """With `version_conflict`: the one found."""
 
 
-def problem_of(error: MemAgentError, *, request_id: str = "") -> Problem:
+def problem_of(error: errors.MemAgentError, *, request_id: str = "") -> Problem:
     """Return the problem that describes an error of the library."""
     if isinstance(error, ServiceError):
         return plain_problem(
@@ -193,7 +192,7 @@ def plain_problem(
     )
 
 
-def error_of(problem: Problem) -> MemAgentError:
+def error_of(problem: Problem) -> errors.MemAgentError:
     """Return the error that a problem describes, of the class that the service raised."""
     message = problem.detail or problem.title
     if problem.errors:
@@ -205,7 +204,7 @@ def error_of(problem: Problem) -> MemAgentError:
     if problem.code in {"invalid_request", "too_large"}:
         return errors.InputError(message)
     kind = next((fault.kind for fault in FAULTS if fault.code == problem.code), None)
-    if kind is None or kind in {MemAgentError, errors.WrongLoop}:
+    if kind is None or kind in {errors.MemAgentError, errors.WrongLoop}:
         return ServiceError(
             message, status=problem.status, code=problem.code, retryable=problem.retryable
         )
@@ -266,9 +265,13 @@ class Connection:
         try:
             import httpx
         except ModuleNotFoundError as exc:
-            raise MissingExtra("client", needed_for="memagent.Client", cause=str(exc)) from exc
+            raise errors.MissingExtra(
+                "client", needed_for="memagent.Client", cause=str(exc)
+            ) from exc
         if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"url {url!r}: give the service's address, such as {DEFAULT_URL}")
+            raise errors.ConfigError(
+                f"url {url!r}: give the service's address, such as {DEFAULT_URL}"
+            )
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._http = httpx.AsyncClient(
             base_url=url.rstrip("/"),
@@ -295,7 +298,7 @@ class Connection:
     def user_for(self, purpose: str) -> str:
         """Return the user whose memory it is. Raises `ConfigError` where nobody said."""
         if self.user_id is None:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{purpose} needs to know whose memory it is; give the client its user_id"
             )
         return self.user_id

@@ -8,7 +8,7 @@ hold; the reward and its detail are in no turn and in no item, so no search read
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -143,6 +143,17 @@ def _said(trial: Trial) -> Iterator[tuple[str, str, Trust]]:
         yield "agent", step.action, Trust.ASSISTANT
         if step.observation:
             yield "environment", step.observation, Trust.TOOL
+
+
+def untaught(trials: Mapping[str, Trial]) -> Iterator[Trial]:
+    """Yield the trials that ended and whose lesson nobody has taken or refused."""
+    return (trial for trial in trials.values() if trial.outcome and not trial.taught)
+
+
+def failures(trials: Mapping[str, Trial]) -> list[Trial]:
+    """Return the trials that failed, oldest first, ties by id."""
+    failed = (trial for trial in trials.values() if trial.outcome and not trial.outcome.good)
+    return sorted(failed, key=lambda trial: (trial.at.timestamp() if trial.at else 0.0, trial.id))
 
 
 class TrialStarted(Record):

@@ -269,26 +269,30 @@ Steps = Generator[tuple[str, tuple[Any, ...], dict[str, Any]], Any, T]
 """Calls of a store's methods, each yielded as (name, arguments, keywords) for its result."""
 
 
-def _run(steps: Steps[T], store: BaseStore | None) -> T:
-    """Carry the calls out and return the result of the steps."""
-    result: Any = None
-    while True:
-        try:
-            name, arguments, keywords = steps.send(result)
-        except StopIteration as end:
-            return end.value
-        result = getattr(store or get_store(), name)(*arguments, **keywords)
+def _tool(
+    steps_of_call: Callable[..., Steps[Any]], store: BaseStore | None, **options: Any
+) -> BaseTool:
+    """Make a tool that carries the calls out and returns the result of the steps."""
 
+    def run(*given: Any, **named: Any) -> Any:
+        steps, result = steps_of_call(*given, **named), None
+        while True:
+            try:
+                name, arguments, keywords = steps.send(result)
+            except StopIteration as end:
+                return end.value
+            result = getattr(store or get_store(), name)(*arguments, **keywords)
 
-async def _arun(steps: Steps[T], store: BaseStore | None) -> T:
-    """`_run`, by the store's asynchronous methods."""
-    result: Any = None
-    while True:
-        try:
-            name, arguments, keywords = steps.send(result)
-        except StopIteration as end:
-            return end.value
-        result = await getattr(store or get_store(), f"a{name}")(*arguments, **keywords)
+    async def arun(*given: Any, **named: Any) -> Any:
+        steps, result = steps_of_call(*given, **named), None
+        while True:
+            try:
+                name, arguments, keywords = steps.send(result)
+            except StopIteration as end:
+                return end.value
+            result = await getattr(store or get_store(), f"a{name}")(*arguments, **keywords)
+
+    return StructuredTool.from_function(run, arun, **options)
 
 
 def create_manage_memory_tool(
@@ -310,7 +314,9 @@ def create_manage_memory_tool(
     if not allowed or not set(allowed) <= {"create", "update", "delete"}:
         raise ConfigError(f"actions_permitted is {allowed}; permit some of create, update, delete")
 
-    def steps(action: str, content: str | None, id: str | None) -> Steps[str]:
+    def steps(
+        action: str = allowed[0], content: str | None = None, id: str | None = None
+    ) -> Steps[str]:
         fault = _fault_in(action, content, id, allowed)
         if fault is not None:
             return fault
@@ -323,17 +329,9 @@ def create_manage_memory_tool(
             yield "put", (*place, {"content": content}), {}
         return f"{action}d memory {place[1]}"
 
-    def manage(action: str = allowed[0], content: str | None = None, id: str | None = None) -> str:
-        return _run(steps(action, content, id), store)
-
-    async def amanage(
-        action: str = allowed[0], content: str | None = None, id: str | None = None
-    ) -> str:
-        return await _arun(steps(action, content, id), store)
-
-    return StructuredTool.from_function(
-        manage,
-        amanage,
+    return _tool(
+        steps,
+        store,
         name=name,
         description=f"Keep a long-term memory ({', '.join(allowed)}). {instructions}",
         args_schema=create_model(
@@ -387,26 +385,18 @@ def create_search_memory_tool(
     items come along. Namespace and store are as in `create_manage_memory_tool`.
     """
 
-    def steps(query: str, limit: int, offset: int, filter: dict[str, Any] | None) -> Steps[Any]:
+    def steps(
+        query: str, limit: int = 10, offset: int = 0, filter: dict[str, Any] | None = None
+    ) -> Steps[Any]:
         page = {"limit": max(1, min(int(limit), 100)), "offset": max(0, int(offset))}
         items = yield "search", (_filled(namespace),), {"query": query, "filter": filter, **page}
         text = json.dumps([item.dict() for item in items], ensure_ascii=False)
         return text if response_format == "content" else (text, list(items))
 
-    def search(
-        query: str, limit: int = 10, offset: int = 0, filter: dict[str, Any] | None = None
-    ) -> Any:
-        return _run(steps(query, limit, offset, filter), store)
-
-    async def asearch(
-        query: str, limit: int = 10, offset: int = 0, filter: dict[str, Any] | None = None
-    ) -> Any:
-        return await _arun(steps(query, limit, offset, filter), store)
-
     about = "Search your long-term memories for what fits the current talk."
-    return StructuredTool.from_function(
-        search,
-        asearch,
+    return _tool(
+        steps,
+        store,
         name=name,
         description=f"{about} {instructions}".strip(),
         response_format=response_format,

@@ -442,7 +442,16 @@ class DatabaseJournal:
         recorded_at = from_microseconds(appended.recorded_us[0])
         return JournalRow(seq=appended.first_seq, recorded_at=recorded_at, entry=entry)
 
-    async def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
+    def naming(self, scope: Scope, named: Callable[[bytes], bool]) -> AsyncIterator[JournalRow]:
+        """Yield the rows whose encoded entries `named` says yes to; the others are only checked.
+
+        Raises `StoreCorrupt` as `since` does.
+        """
+        return self.since(scope, 0, named=named)
+
+    async def since(
+        self, scope: Scope, seq: int, *, named: Callable[[bytes], bool] | None = None
+    ) -> AsyncIterator[JournalRow]:
         """Yield the rows after `seq` in order, a page at a time, without erased ones.
 
         The first page is small: who looks for one row stops there. The last page goes
@@ -454,7 +463,7 @@ class DatabaseJournal:
         complete = not self.backend.shared and await self.head(scope) <= seq
         most: int | None = _FIRST_ROWS
         while not complete:
-            page = await asyncio.to_thread(self._reader.page, key, seq, rows=most)
+            page = await asyncio.to_thread(self._reader.page, key, seq, rows=most, named=named)
             most = None
             seq, complete = page.last_seq, page.complete
             rows = list(reversed(page.rows))

@@ -290,9 +290,17 @@ class JournalReader:
         with self._backend.translating("reading"):
             return self._readers.head(scope)
 
-    def page(self, scope: ScopeKey, after: int, *, rows: int | None = None) -> Page:
+    def page(
+        self,
+        scope: ScopeKey,
+        after: int,
+        *,
+        rows: int | None = None,
+        named: Callable[[bytes], bool] | None = None,
+    ) -> Page:
         """Read the rows after a sequence, at most `rows` or else a page of them.
 
+        All are checked; those whose encoded entry `named` says no to are left out.
         Raises `StoreCorrupt` for a row that is missing or cannot be read.
         """
         if not self.ready():
@@ -327,13 +335,14 @@ class JournalReader:
                         self.place, f"row {seq} of scope {scope} is not the one that was written"
                     )
                 chain = own
-                read.append((seq, recorded_us, body))
+                if named is None or named(body):
+                    read.append((seq, recorded_us, body))
                 last_seq = seq
                 size_bytes += len(body)
                 if size_bytes >= _PAGE_BYTES:
                     break
             else:
-                complete = len(read) < most
+                complete = last_seq - after < most
                 if complete and last_seq != head:
                     raise corrupt(
                         self.place,

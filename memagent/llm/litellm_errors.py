@@ -15,7 +15,6 @@ answers there.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import importlib.util
 import logging
 import os
@@ -23,7 +22,7 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -49,7 +48,6 @@ from memagent.core.errors import (
     RequestRefused,
 )
 from memagent.llm.chat_format import JsonObject
-from memagent.llm.wrappers import RETRY_AFTER
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _KNOCK_S = 2.0
@@ -87,7 +85,6 @@ class ClientCache(Protocol):
 
     def delete_cache(self, key: str) -> None:
         """Forget a connection."""
-        ...
 
 
 async def open_vendor(needed_for: str) -> Vendor:
@@ -280,8 +277,7 @@ class ErrorReader:
         error = kind(f"{self._model}: {self._scrub(line.format(fault=fault))}")
         if kind is ModelUnreachable and fault.link(ssl.SSLError) is not None:
             error.retryable = False
-        if fault.wait_s is not None:
-            setattr(error, RETRY_AFTER, fault.wait_s)
+        error.retry_after = fault.wait_s
         return error
 
     def _scrub(self, text: str) -> str:
@@ -294,15 +290,14 @@ class ErrorReader:
 class _Fault:
     """The facts known about a vendor's exception."""
 
+    # The exception with its causes, the outermost first, and the names of its classes.
     links: tuple[BaseException, ...]
-    """The exception with its causes, the outermost first."""
     names: frozenset[str]
-    """Names of its classes."""
+    # HTTP status, 0 without one.
     status: int
-    """HTTP status, 0 without one."""
     text: str
+    # The vendor's own words, short, in one line and without credentials.
     detail: str
-    """The vendor's own words, short, in one line and without credentials."""
     model: str
     timeout_s: float
     base_url: str | None
@@ -487,19 +482,15 @@ def _secrets(settings: Mapping[str, JsonValue], *, named: bool = False) -> Itera
 
 def _retry_after_s(exc: Exception) -> float | None:
     """Read the seconds of a `Retry-After` header, a number or a date; None without one."""
-    for headers in (
+    places = (
         getattr(exc, "litellm_response_headers", None),
         getattr(getattr(exc, "response", None), "headers", None),
-    ):
-        known = cast(Mapping[str, str], headers if isinstance(headers, Mapping) else {})
-        if (value := known.get("retry-after")) is None:
-            continue
-        try:
-            return max(0.0, float(value))
-        except ValueError:
-            pass
-        try:
+    )
+    headers = [cast(Mapping[str, str], place) for place in places if isinstance(place, Mapping)]
+    value = next((each["retry-after"] for each in headers if "retry-after" in each), "")
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        with suppress(TypeError, ValueError):
             return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-        except (TypeError, ValueError):
-            return None
     return None

@@ -10,13 +10,11 @@ of the chain instead of being kept as the cause.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import importlib.util
-import inspect
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Literal, cast
 from uuid import uuid4
 
@@ -348,23 +346,21 @@ async def _close_connections(vendor: Vendor) -> None:
         close: object = getattr(client, "close", None)
         if callable(close):
             closing = cast(Callable[[], object], close)()
-            if inspect.isawaitable(closing):
+            if isinstance(closing, Awaitable):
                 await closing
     await asyncio.sleep(0)
 
 
 def _text_messages(request: ModelRequest) -> list[JsonValue]:
     """Write messages without images: to count their tokens, the vendor would fetch them."""
-    plain = (message.model_copy(update={"parts": ()}) for message in request.messages)
-    return chat_messages(tuple(plain))
+    return chat_messages([message.model_copy(update={"parts": ()}) for message in request.messages])
 
 
 def joined_logprobs(chunks: Sequence[Dumps]) -> JsonObject | None:
     """Join the log-probabilities of a stream's chunks; None where there are none."""
     tokens: list[JsonValue] = []
     for chunk in chunks:
-        piece = find_logprobs(_choice(chunk.model_dump(warnings=False))) or {}
-        content = piece.get("content")
+        content = (find_logprobs(_choice(chunk.model_dump(warnings=False))) or {}).get("content")
         tokens += content if isinstance(content, list) else []
     return {"content": tokens} if tokens else None
 

@@ -36,7 +36,6 @@ from memagent.core.exchange import (
     ModelRequest,
     ModelResponse,
     Role,
-    ToolCall,
     Usage,
 )
 from memagent.core.records import content_id
@@ -48,7 +47,6 @@ from memagent.protocols import (
     StreamingChatModel,
 )
 from memagent.tracing import (
-    NO_SPAN,
     Attributes,
     Span,
     messages_content,
@@ -66,9 +64,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-RETRY_AFTER = "retry_after"
-"""Attribute of a `ModelError`: the seconds that the provider asked to wait."""
 
 
 class Retries:
@@ -113,12 +108,9 @@ class Retries:
 
     def _wait_s(self, state: RetryCallState) -> float:
         failure = state.outcome.exception() if state.outcome is not None else None
-        asked_s = getattr(failure, RETRY_AFTER, None)
+        asked_s = failure.retry_after if isinstance(failure, ModelError) else None
         backoff_s = self._first_wait_s * (2.0 ** (state.attempt_number - 1) + random.random())
-        return max(
-            min(backoff_s, self._longest_wait_s),
-            asked_s if isinstance(asked_s, int | float) else 0.0,
-        )
+        return max(min(backoff_s, self._longest_wait_s), asked_s or 0.0)
 
     def _give_up(self, state: RetryCallState) -> bool:
         spent_s = max(state.seconds_since_start or 0.0, state.idle_for)
@@ -151,8 +143,9 @@ async def stream_of(model: ChatModel, request: ModelRequest) -> AsyncGenerator[D
             seen += delta.text
             ended = ended or delta.response is not None
             if delta.response is not None and delta.response.text.startswith(seen):
-                unseen = {"text": delta.text + delta.response.text[len(seen) :]}
-                delta = delta.model_copy(update=unseen)
+                delta = delta.model_copy(
+                    update={"text": delta.text + delta.response.text[len(seen) :]}
+                )
             yield delta
     finally:
         await aclose_stream(stream)
@@ -391,12 +384,11 @@ def _masked(request: ModelRequest, mask: Mask) -> ModelRequest:
 
 
 def _restored(response: ModelResponse, mask: Mask) -> ModelResponse:
-    calls: tuple[ToolCall, ...] = tuple(
+    calls = tuple(
         call.model_copy(update={"arguments": mask.unmasked(call.arguments)})
         for call in response.tool_calls
     )
-    update = {"text": mask.unmasked(response.text), "tool_calls": calls}
-    return response.model_copy(update=update)
+    return response.model_copy(update={"text": mask.unmasked(response.text), "tool_calls": calls})
 
 
 _PROVIDERS: Final = {
@@ -422,17 +414,18 @@ class TracedModel(ModelWrapper):
             _put_response(call_span, request, response)
             return response
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         """Stream as the model does; the span ends with the stream."""
         call_span = self._span(request)
         call_span.put({"gen_ai.request.stream": True})
-        return within(call_span, _observed(call_span, request, stream_of(self._model, request)))
+        async with aclosing(within(call_span, stream_of(self._model, request))) as deltas:
+            async for delta in deltas:
+                if delta.response is not None:
+                    _put_response(call_span, request, delta.response)
+                yield delta
 
     def _span(self, request: ModelRequest) -> Span:
-        if not tracing():
-            return NO_SPAN
         model = self.name_for(request)
-        name = f"chat {model.rpartition('/')[2]}".rstrip()
         provider, slash, bare = model.partition("/")
         sampling = request.sampling
         optional = {
@@ -452,22 +445,13 @@ class TracedModel(ModelWrapper):
             **own_id("gen_ai.conversation.id", request.step.session_id),
             **{key: value for key, value in optional.items() if value is not None},
         }
+        name = f"chat {model.rpartition('/')[2]}".rstrip()
         return span(name, kind="client", attributes=known)
 
 
 def traced(model: ChatModel) -> ChatModel:
     """Give the model a span for each call, where the program traces."""
     return TracedModel(model) if tracing() else model
-
-
-async def _observed(
-    call_span: Span, request: ModelRequest, stream: AsyncGenerator[Delta]
-) -> AsyncGenerator[Delta]:
-    async with aclosing(stream):
-        async for delta in stream:
-            if delta.response is not None:
-                _put_response(call_span, request, delta.response)
-            yield delta
 
 
 def _put_response(call_span: Span, request: ModelRequest, response: ModelResponse) -> None:

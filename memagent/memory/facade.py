@@ -103,13 +103,13 @@ class Listing:
 
 if TYPE_CHECKING:
     from memagent.memory import timetravel
-    from memagent.memory.care import redaction, undo as care
+    from memagent.memory.care import erasure, undo as care
     from memagent.memory.graph_export import GraphExport
     from memagent.memory.transfer import ExportReport
 else:
     timetravel = Later("memagent.memory.timetravel")
     care = Later("memagent.memory.care.undo")
-    redaction = Later("memagent.memory.care.redaction")
+    erasure = Later("memagent.memory.care.erasure")
 
 # Items from which on a list is made in a thread, unless it is a page of an order that is known.
 _LARGE: Final = 256
@@ -170,14 +170,14 @@ class CareVerbs:
 
         `keep_turns` leaves those turns. Raises `MemoryNotFound`, `StoreError`.
         """
-        return await redaction.erase_item(self.bank, item_id, keep_turns=keep_turns)
+        return await erasure.erase_item(self.bank, item_id, keep_turns=keep_turns)
 
     async def erase_session(self, session_id: str) -> ErasureReceipt:
         """Erase a session beyond recovery, with every memory that rests on it.
 
         Raises `MemoryNotFound`, `StoreError`.
         """
-        return await redaction.erase_session(self.bank, session_id)
+        return await erasure.erase_session(self.bank, session_id)
 
 
 class Memory(CareVerbs):

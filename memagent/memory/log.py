@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -70,6 +70,12 @@ class SavedProjections(Protocol):
 
     def grown(self, memory: Projected, *, seq: int, items: int) -> None:
         """Save a memory's projection in the background if it grew enough."""
+
+
+Rewriting = tuple[Mapping[int, Entry], BankState, Iterable[str] | None]
+"""Entries by sequence, the state that all rows lead to then, and the items by which it
+differs from the present one, None for any.
+"""
 
 
 class ViewContent(NamedTuple):
@@ -144,9 +150,9 @@ class View:
     async def load(self, scope: Scope) -> Projection | None:
         """Return the saved projection of a memory, if there is one."""
         saved = self.sources.saved
-        return (
-            await asyncio.to_thread(saved.load, scope, self.projector.embedder) if saved else None
-        )
+        if saved is None:
+            return None
+        return await asyncio.to_thread(saved.load, scope, self.projector.embedder)
 
     def start(self, content: Projection) -> None:
         """Go on from a saved projection."""
@@ -163,8 +169,19 @@ class View:
         for item_id in item_ids:
             self._pending = self._pending.insert(item_id)
 
-    def forget(self, state: BankState) -> None:
-        """Drop what was derived from the entries before an erasure."""
+    def forget(self, state: BankState, differing: Iterable[str] | None = None) -> None:
+        """Drop what was derived from the entries before an erasure.
+
+        Where only the items `differing` are other than before, the rest of the index stays.
+        """
+        for past in self.past.values():
+            let_go(*past.projection()[:2])
+        self.past.clear()
+        if self.sources.networked is not None:
+            self.sources.networked.erased()
+        if differing is not None:
+            self.changed(state, differing)
+            return
         if len(self.index) >= LARGE_PAST:
             let_go(self.index)
         # The old projector may hold a deleted checkpoint. Where only some words go, or the
@@ -174,11 +191,6 @@ class View:
         self.state, self.index = state, IndexView(self.projector.arena)
         # what had expired before holds the old state, which is freed in slices
         self._pending, self.expired = HashTrieSet(state.items), NEVER_LOOKED
-        for past in self.past.values():
-            let_go(*past.projection()[:2])
-        self.past.clear()
-        if self.sources.networked is not None:
-            self.sources.networked.erased()
 
     async def follow(self, now: datetime, head: Callable[[], Awaitable[int]]) -> None:
         """Bring the index level with the state at a moment (embeds what is new).
@@ -484,12 +496,12 @@ class Log:
         before, self.state = self.state, self.base
         self._drop(before)
 
-    def _drop(self, before: BankState) -> None:
+    def _drop(self, before: BankState, differing: Iterable[str] | None = None) -> None:
         """Drop earlier states and what was derived from them; they may say what is erased."""
-        if len(before.items) >= _REST:
+        if differing is None and len(before.items) >= _REST:
             let_go(before)
         self._kept, self._origin = (), self.base
-        self._follower.forget(self.state)
+        self._follower.forget(self.state, differing)
 
     def _own_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -532,34 +544,23 @@ class Log:
         return None
 
     async def redact(
-        self,
-        make: Callable[[BankState, Sequence[JournalRow]], tuple[Mapping[int, Entry], BankState]],
-        *,
-        reason: str,
+        self, make: Callable[[BankState], Awaitable[Rewriting]], *, reason: str
     ) -> JournalRow:
-        """Rewrite earlier entries, as `make` says for the present state and all rows.
+        """Rewrite earlier entries, as `make` says; it is asked again if another writer was first.
 
-        `make` also gives the state that all rows lead to then; it is called again when another
-        writer was first. Raises `StoreError` in a fork, which shares what came before it.
+        Raises `StoreError` in a fork, which shares what came before it.
         """
         if self.base.seq and not self.read_only:
             raise StoreError("this is a fork; erase in the memory that it was made from")
         async with self._writing():
             for _ in range(_ATTEMPTS):
                 state = await self.sync()
-                rows = [row async for row in self.rows()]
-                rewritten, after = await aside(make, state, rows)
-                let_go(rows)
-                del rows
-                try:
-                    row = await self._rows.redact(
-                        self.scope, rewritten, expect=state.seq, reason=reason
-                    )
-                except VersionConflict:
-                    continue
-                self.state = apply(after, row)
-                self._drop(state)
-                return row
+                new, after, differing = await make(state)
+                with suppress(VersionConflict):
+                    row = await self._rows.redact(self.scope, new, expect=state.seq, reason=reason)
+                    self.state = apply(after, row)
+                    self._drop(state, differing)
+                    return row
         raise StoreError("other writers were first each time; try again")
 
     async def replay(self, rows: Sequence[JournalRow]) -> None:

@@ -44,8 +44,6 @@ _GAP = 64.0
 # number of nodes.
 _GRAVITY = 0.3
 _GOLDEN = np.pi * (3.0 - np.sqrt(5.0))
-# The least width of the time line to its height.
-_SHAPE = 1.0
 COLUMN, ROW, ROWS = 30.0, 26.0, 22
 """Of the time line: least distance of nodes in a row and of rows in pixels, most rows a lane."""
 
@@ -72,7 +70,12 @@ def force_layout(count: int, links: Sequence[tuple[int, int, float]]) -> Points:
 
 def _settled(count: int, links: Sequence[tuple[int, int, float]]) -> Points:
     """Return places of nodes that all have links."""
-    places = _spiral(_reached(count, links))
+    turn = np.arange(count)
+    radius = _GAP * 0.8 * np.sqrt(turn + 0.5)
+    places = np.zeros((count, 2))
+    places[_reached(count, links)] = np.stack(
+        [radius * np.cos(turn * _GOLDEN), radius * np.sin(turn * _GOLDEN)], axis=1
+    )
     mass: Points = 0.6 + 0.4 * np.sqrt(
         np.bincount([end for a, b, _ in links for end in (a, b)], minlength=count)
     )  # (N,)
@@ -119,8 +122,8 @@ def time_layout(
     ]
     width = 900.0
     places, height = _packed(at, lanes, first, width / (last - first) if last > first else 0.0)
-    if last > first and height * _SHAPE > width:  # wide as screens are
-        width = height * _SHAPE
+    if last > first and height > width:  # at least as wide as high, as screens are
+        width = height
         places, height = _packed(at, lanes, first, width / (last - first))
     places -= np.array([width / 2.0, height / 2.0])
     return np.round(places, 1), (
@@ -164,31 +167,15 @@ def _reached(count: int, links: Sequence[tuple[int, int, float]]) -> list[int]:
     for a, b, _ in links:
         near[a].append(b)
         near[b].append(a)
-    order: list[int] = []
-    seen: set[int] = set()
+    order: dict[int, None] = {}
     for start in sorted(range(count), key=lambda node: (-len(near[node]), node)):
-        if start in seen:
-            continue
-        seen.add(start)
-        ring = [start]
+        ring = dict.fromkeys({start} - order.keys())
         while ring:
-            order += ring
-            following = dict.fromkeys(
-                other for node in ring for other in sorted(near[node]) if other not in seen
+            order |= ring
+            ring = dict.fromkeys(
+                other for node in ring for other in sorted(near[node]) if other not in order
             )
-            seen.update(following)
-            ring = list(following)
-    return order
-
-
-def _spiral(order: Sequence[int]) -> Points:
-    places = np.zeros((len(order), 2))
-    turn = np.arange(len(order))
-    radius = _GAP * 0.8 * np.sqrt(turn + 0.5)
-    places[list(order)] = np.stack(
-        [radius * np.cos(turn * _GOLDEN), radius * np.sin(turn * _GOLDEN)], axis=1
-    )
-    return places
+    return list(order)
 
 
 def _repelled_by_cells(places: Points, mass: Points) -> Points:

@@ -230,12 +230,9 @@ def _joined(text: str, found: list[_Candidate], part: Fits | None) -> list[_Cand
 
 def _outside(text: str, candidates: list[_Candidate]) -> str:
     """Return the text that belongs to no candidate."""
-    kept: list[str] = []
-    at = 0
-    for candidate in candidates:
-        kept.append(text[at : candidate.start])
-        at = candidate.end
-    return " ".join((*kept, text[at:]))
+    begins = [0, *(each.end for each in candidates)]
+    ends = [*(each.start for each in candidates), len(text)]
+    return " ".join(text[begin:end] for begin, end in zip(begins, ends, strict=True))
 
 
 MAX_FACT_CHARS: Final = 2_000

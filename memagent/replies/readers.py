@@ -51,9 +51,9 @@ names evidence sessions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Parsed, ParseStatus, RejectReason, Update
 from memagent.core.records import Fact, Granularity, Record, Relation, Text, TimeSpan
@@ -101,19 +101,20 @@ def parse_ops(
     An index outside the facts is rejected as UNRESOLVED. With `fact_is_text` an UPDATE
     that names a fact and no text writes the fact's; else it is rejected as EMPTY_TEXT.
     """
-
-    def read(entry: JsonValue) -> MemoryOp:
-        if not isinstance(entry, dict):
-            raise Unfit(RejectReason.NOT_AN_OBJECT, "an op must be a JSON object")
-        return _read_op(entry, facts, fact_is_text)
-
     return parse_entries(
         text,
         _LIST_KEYS,
-        read,
+        lambda entry: _read_op(_object(entry, "an op"), facts, fact_is_text),
         is_entry=lambda value: any(key in value for key in _OP_KEYS),
         destroys=lambda op: isinstance(op, Update | Delete),
     )
+
+
+def _object(entry: JsonValue, what: str) -> Entry:
+    """Return an entry that is an object; `what` it has to be, for the reason."""
+    if not isinstance(entry, dict):
+        raise Unfit(RejectReason.NOT_AN_OBJECT, f"{what} must be a JSON object")
+    return entry
 
 
 def _read_op(entry: Entry, facts: Sequence[Fact], fact_is_text: bool) -> MemoryOp:
@@ -226,21 +227,21 @@ def parse_notes(text: str) -> Parsed[NoteDraft]:
     return parse_entries(
         text,
         ("notes", "bullets"),
-        _read_note,
+        lambda entry: _read_note(_object(entry, "a note")),
         is_entry=lambda value: "text" in value or "tag" in value,
     )
 
 
-def _read_note(entry: JsonValue) -> NoteDraft:
-    if not isinstance(entry, dict):
-        raise Unfit(RejectReason.NOT_AN_OBJECT, "a note must be a JSON object")
+def _read_note(entry: Entry) -> NoteDraft:
     tag, note_id = (string_at(entry, "tag") or "").lower(), plain_id(entry.get("id"))
     if note_id:
         if tag not in TAGS:
             raise Unfit(RejectReason.INVALID_FIELDS, f"the tag of a note is one of {TAGS}")
         return NoteDraft(id=note_id, tag=tag)
-    text = checked_text(string_at(entry, "text", "note"), MAX_FACT_CHARS)
-    return NoteDraft(text=text, subject=string_at(entry, "subject"))
+    return NoteDraft(
+        text=checked_text(string_at(entry, "text", "note"), MAX_FACT_CHARS),
+        subject=string_at(entry, "subject"),
+    )
 
 
 _FACTS_TEXT_KEYS = ("text", "fact", "statement", "content")
@@ -267,11 +268,10 @@ def parse_facts(text: str) -> Parsed[FactDraft]:
     )
 
 
-def _read_fact(entry: JsonValue) -> FactDraft:
-    if isinstance(entry, str):
-        return FactDraft(text=checked_text(entry, MAX_FACT_CHARS))
-    if not isinstance(entry, dict):
-        raise Unfit(RejectReason.NOT_AN_OBJECT, "a fact must be a JSON object")
+def _read_fact(value: JsonValue) -> FactDraft:
+    if isinstance(value, str):
+        return FactDraft(text=checked_text(value, MAX_FACT_CHARS))
+    entry = _object(value, "a fact")
     return FactDraft(
         text=checked_text(string_at(entry, *_FACTS_TEXT_KEYS), MAX_FACT_CHARS),
         subject=string_at(entry, "subject"),
@@ -283,8 +283,6 @@ def _read_fact(entry: JsonValue) -> FactDraft:
 
 
 # -- events, windows of time and answers -------------------------------------------------
-
-T = TypeVar("T")
 
 MAX_EVENTS: Final = 32
 """Events read from one reply."""
@@ -335,26 +333,32 @@ class PairDraft(Record):
 
 def parse_pairs(text: str, *, pairs: int) -> Parsed[PairDraft]:
     """Read verdicts on pairs 0 to `pairs` - 1; FAILED when the reply holds no list of them."""
-    return _parse(text, "pairs", lambda entry: _read_pair(entry, pairs), MAX_RELATIONS)
+    return parse_entries(
+        text,
+        ("pairs",),
+        lambda entry: _read_pair(_object(entry, "a verdict"), pairs),
+        limit=MAX_RELATIONS,
+    )
 
 
 def parse_events(text: str) -> Parsed[EventDraft]:
     """Read events in the order written; FAILED when the reply holds no list of them."""
-    return _parse(text, "events", _read_event, MAX_EVENTS)
+    return parse_entries(
+        text,
+        ("events",),
+        lambda entry: _read_event(_object(entry, "an event")),
+        limit=MAX_EVENTS,
+    )
 
 
 def parse_relations(text: str, *, events: int) -> Parsed[RelationDraft]:
     """Read relations between events 0 to `events` - 1; FAILED when there is no list of them."""
-    return _parse(text, "relations", lambda entry: _read_relation(entry, events), MAX_RELATIONS)
-
-
-def _parse(text: str, key: str, read: Callable[[Entry], T], limit: int) -> Parsed[T]:
-    def read_object(entry: JsonValue) -> T:
-        if not isinstance(entry, dict):
-            raise _invalid("the entry is no object")
-        return read(entry)
-
-    return parse_entries(text, (key,), read_object, limit=limit)
+    return parse_entries(
+        text,
+        ("relations",),
+        lambda entry: _read_relation(_object(entry, "a relation"), events),
+        limit=MAX_RELATIONS,
+    )
 
 
 def _invalid(detail: str) -> Unfit:

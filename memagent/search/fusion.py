@@ -14,9 +14,10 @@ item without a date, a question without a time) never weighs anything down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
 from math import isfinite, log1p
 from typing import Final
 
@@ -177,16 +178,39 @@ class Pool:
             self.scores[row] += weight * max(score, 0.0)
         self._listings.append((name, np.asarray(rows, np.int64), [score for _, score in scored]))
 
-    def columns(self, rules: Mapping[str, Callable[[MemoryItem], float]]) -> dict[str, Floats]:
-        """Return what pure rules of an item give for each row, by the rules' names."""
-        found: dict[str, Floats] = {}
-        added = self.items[len(self._places) :]
+    def columns(
+        self,
+        rules: Mapping[str, Callable[[MemoryItem], float]],
+        *,
+        names: Collection[str] = (),
+        named: float = 1.0,
+    ) -> dict[str, Floats]:
+        """Return what pure rules of an item give for each row, by the rules' names.
+
+        What is by or about somebody of these `names` has the weight `named`.
+        """
+        found: dict[str, tuple[Floats, Callable[[MemoryItem], float]]] = {}
+        if names:
+            about: Floats = np.ones(self._pieces.size)
+            for part, offset in zip(self._pieces.parts, self._pieces.offsets, strict=True):
+                filed = part.segment.filed
+                for key in product(("speakers", "subjects"), names):
+                    if (at := filed.get(key)) is not None:
+                        about[at + offset] = named
+            found["names"] = (
+                about,
+                lambda item: named if item.speaker in names or item.subject in names else 1.0,
+            )
         for name, rule in rules.items():
             kept = [part.segment.column(rule) for part in self._pieces.parts]
             column = kept[0] if len(kept) == 1 else np.concatenate([np.zeros(0), *kept])
-            column = column[self._places]
-            found[name] = np.append(column, list(map(rule, added))) if added else column
-        return found
+            found[name] = (column, rule)
+        columns: dict[str, Floats] = {}
+        added = self.items[len(self._places) :]
+        for name, (column, rule) in found.items():
+            listed = column[self._places]
+            columns[name] = np.append(listed, list(map(rule, added))) if added else listed
+        return columns
 
     def weigh(self, factors: Mapping[str, Iterable[float] | Floats]) -> Floats:
         """Keep the weights of each row by name, and return the scores times all of them."""
@@ -362,7 +386,8 @@ def named_in(text: str, *known: Mapping[str, Iterable[str]]) -> frozenset[str]:
         if bare:
             words.append(bare)
     names: set[str] = set()
-    for start in range(len(words)):
+    begins = [at for forms in known for at, word in enumerate(words) if word in forms]
+    for start in begins:
         for end in range(start + 1, min(start + MAX_NAME_WORDS, len(words)) + 1):
             phrase = " ".join(words[start:end])
             for forms in known:
@@ -373,12 +398,13 @@ def named_in(text: str, *known: Mapping[str, Iterable[str]]) -> frozenset[str]:
 def calls(names: Sequence[str]) -> dict[str, list[str]]:
     """Return the names that each form may mean: all of a name and its first word, folded.
 
-    One letter alone is no name.
+    One letter alone is no name; it means nobody.
     """
     meant: dict[str, list[str]] = {}
     for name in names:
         whole = folded(name)
         for form in dict.fromkeys((whole, *whole.split()[:1])):
+            mean = meant.setdefault(form, [])
             if len(form) > 1:
-                meant.setdefault(form, []).append(name)
+                mean.append(name)
     return meant

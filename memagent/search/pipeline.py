@@ -471,12 +471,7 @@ def _factors(
         )
     if recipe.utility:
         factors["utility"] = (1.0 + recipe.utility * utility(stats.get(item.id)) for item in items)
-    if names:
-        factors["names"] = (
-            1.0 + recipe.names if item.speaker in names or item.subject in names else 1.0
-            for item in items
-        )
-    return factors | pool.columns(ITEM_RULES)
+    return factors | pool.columns(ITEM_RULES, names=names, named=1.0 + recipe.names)
 
 
 @lru_cache(maxsize=256)

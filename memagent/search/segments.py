@@ -73,6 +73,11 @@ class Arena:
         """Return a copy of the texts put in, with their rows."""
         return self._rows.copy()
 
+    def forget(self, texts: Iterable[str]) -> None:
+        """Forget the words of texts; documents that have their rows keep them."""
+        for text in texts:
+            self._rows.pop(text, None)
+
     def term(self, word: str) -> int:
         """Return the number of a term; a new term gets the next one."""
         return self._terms.setdefault(word, len(self._terms))

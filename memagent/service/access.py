@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from functools import lru_cache, wraps
@@ -85,8 +86,7 @@ def caller_of(connection: HTTPConnection) -> Caller:
     Raises `ServiceError` (`unauthorized`, `misdirected`, `too_many_requests`).
     """
     service = service_of(connection)
-    caller: Caller | None = connection.scope.get(CALLER)
-    return metered(service, caller or identify(connection, service))
+    return metered(service, connection.scope.get(CALLER) or identify(connection, service))
 
 
 def identify(connection: HTTPConnection, service: Service) -> Caller:
@@ -163,20 +163,13 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
             "API key",
             code="misdirected",
         )
-    if not _from_own_page(connection):
+    headers = connection.headers
+    # another port of this machine is another origin; a link that leads here is followed
+    followed = headers.get("sec-fetch-mode") == "navigate" and connection.scope["method"] == "GET"
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not followed:
         raise ServiceError(
             "the request comes from a page of another origin; use an API key", code="misdirected"
         )
-
-
-def _from_own_page(connection: HTTPConnection) -> bool:
-    """Tell whether a browser sends the request for a page of this service, or for its user.
-
-    Another port of this machine is another origin. A link that leads here is followed.
-    """
-    headers = connection.headers
-    followed = headers.get("sec-fetch-mode") == "navigate" and connection.scope["method"] == "GET"
-    return headers.get("sec-fetch-site", "none") in ("same-origin", "none") or followed
 
 
 @lru_cache(maxsize=256)
@@ -196,6 +189,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return False
+
+
+@lru_cache(maxsize=8_192)
+def memory_named(user_id: str, agent_id: str | None, run_id: str | None) -> Scope:
+    """Return a memory's name, checked once for those who come again. Raises `InputError`."""
+    try:
+        return Scope(user_id=user_id, agent_id=agent_id, run_id=run_id)
+    except ValidationError as exc:
+        raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
 
 
 class Call:
@@ -243,9 +245,12 @@ class Call:
 
     @property
     def journal_key(self) -> str:
-        """The idempotency key as the journal keeps it, apart for every API key."""
-        assert self.key is not None
-        return hashlib.sha256(f"{self.caller.name}\x00{self.key}".encode()).hexdigest()
+        """The idempotency key as the journal keeps it, apart for every API key.
+
+        A request without one has a new one each time.
+        """
+        key = self.key or secrets.token_hex(16)
+        return hashlib.sha256(f"{self.caller.name}\x00{key}".encode()).hexdigest()
 
     async def once(
         self,
@@ -261,8 +266,9 @@ class Call:
         """
         if self.key is None:
             return await work()
-        digest = await request_digest(self.request)
-        return await self.service.requests.once(self.scope, self.journal_key, digest, work, keep)
+        return await self.service.requests.once(
+            self.scope, self.journal_key, await request_digest(self.request), work, keep
+        )
 
 
 def once(
@@ -372,17 +378,10 @@ def named_call(
         )
     if user_id is None and not request.query_params.keys().isdisjoint(("user", "userid")):
         raise InputError("the user is named by ?user_id=")
-    try:
-        scope = _scope_of(caller.user_id or user_id or LOCAL_USER, agent_id, run_id)
-    except ValidationError as exc:
-        raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
-    return Call(request, service_of(request), caller, scope, key)
-
-
-@lru_cache(maxsize=8_192)
-def _scope_of(user_id: str, agent_id: str | None, run_id: str | None) -> Scope:
-    """Return a memory's name, checked once for those who come again.
-
-    Raises `ValidationError`.
-    """
-    return Scope(user_id=user_id, agent_id=agent_id, run_id=run_id)
+    return Call(
+        request,
+        service_of(request),
+        caller,
+        memory_named(caller.user_id or user_id or LOCAL_USER, agent_id, run_id),
+        key,
+    )

@@ -36,20 +36,18 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from pydantic_core import from_json
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import memagent
-from memagent.async_agent import AsyncAgent
 from memagent.client.http import FieldFault, Problem, ServiceError, plain_problem
 from memagent.core.errors import InputError
 from memagent.integrations.mcp_server import CONNECTOR, REVOCABLE, McpEndpoint
-from memagent.service import gate as problems
 from memagent.service.access import named_call
-from memagent.service.gate import Gate, problem_response, request_id_of
+from memagent.service.gate import Gate, answer_errors, problem_response, request_id_of
 from memagent.service.hosting import Service
 from memagent.service.routes import (
     anthropic_messages,
@@ -123,20 +121,16 @@ def create_app() -> FastAPI:
     app.state.mcp, app.state.figures = McpMount(), OrderedDict()
     app.router.routes.append(app.state.mcp.route)
     app.router.routes.insert(0, FastRoutes(memories.router.routes))
-    problems.install(app)
+    answer_errors(app)
     plain = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        return app.openapi_schema or _completed(plain())
-
-    app.openapi = openapi
+    app.openapi = lambda: _completed(plain())
     return app
 
 
 def serve_app(service: Service) -> ASGIApp:
     """Put the app on a service and behind the gate, for a server to run."""
     app = create_app()
-    app.state.service = service
+    app.state.service, app.state.ui_auth = service, frame.SessionAuth(service)
     return Gate(app, service)
 
 
@@ -176,12 +170,11 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    for model in (FieldFault, Problem):
-        schema = model.model_json_schema(
-            ref_template="#/components/schemas/{model}", mode="serialization"
-        )
-        schema.pop("$defs", None)
-        schemas[model.__name__] = schema
+    _, own = models_json_schema(
+        [(FieldFault, "serialization"), (Problem, "serialization")],
+        ref_template="#/components/schemas/{model}",
+    )
+    schemas |= own["$defs"]
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"key": []}, {}]
@@ -221,7 +214,10 @@ class FastRoutes(BaseRoute):
         direct = self._direct.get((scope.get("method", ""), scope["path"]))
         if direct is None or _PASSED in scope or scope["root_path"]:
             return Match.NONE, {}
-        if not _is_plain(scope) or _names_in(scope["query_string"]) is None:
+        headers = dict(scope["headers"])
+        plain = headers.get(b"content-type") == b"application/json"
+        keyed = b"idempotency-key" in headers
+        if not plain or keyed or _names_in(scope["query_string"]) is None:
             return Match.NONE, {}
         return Match.FULL, {"route": direct.route}
 
@@ -238,9 +234,7 @@ class FastRoutes(BaseRoute):
             return
         names = _names_in(scope["query_string"])
         assert names is not None
-        response: Response = await scope["route"].endpoint(
-            body, await authorize(request, **names, key=None)
-        )
+        response = await scope["route"].endpoint(body, await authorize(request, **names, key=None))
         await response(scope, receive, send)
 
 
@@ -252,12 +246,6 @@ def _once_more(content: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return again
-
-
-def _is_plain(scope: Scope) -> bool:
-    """Tell whether the headers say nothing that only the framework understands."""
-    headers = dict(scope["headers"])
-    return headers.get(b"content-type") == b"application/json" and b"idempotency-key" not in headers
 
 
 @lru_cache(maxsize=8_192)
@@ -314,11 +302,10 @@ class McpMount:
         query, headers = request.query_params, request.headers
         named = {name: query.get(name) or headers.get(_NAMED_BY[name]) for name in _NAMED_BY}
         call = named_call(request, **named)
-        held = call.caller.scopes
-        asked = request.query_params.get("tools")
+        asked = query.get("tools")
         if asked not in _SETS:
             raise InputError(f"there are no tools {asked!r}; write ?tools=all or ?tools=connector")
-        allowed = (name for name, needed in SCOPES_OF_TOOLS.items() if needed <= held)
+        allowed = (name for name, needed in SCOPES_OF_TOOLS.items() if needed <= call.caller.scopes)
         tools = _SETS[asked].intersection(allowed)
         if not tools:
             raise ServiceError("the API key allows none of the MCP tools", code="forbidden")
@@ -340,15 +327,19 @@ class McpMount:
         async with self._lock:
             if tools not in self._endpoints:
                 endpoint = await asyncio.to_thread(
-                    McpEndpoint, _agent_of, tools=tools, max_body_bytes=max_body_bytes
+                    McpEndpoint,
+                    lambda request: request.scope[_AGENT],
+                    tools=tools,
+                    max_body_bytes=max_body_bytes,
                 )
                 if not self._endpoints:
                     self._entered.enter_context(_discreet())
                 started = asyncio.Event()
-                running = asyncio.get_running_loop().create_task(
-                    endpoint.run(started, self._stop), context=Context()
+                self._running.append(
+                    asyncio.get_running_loop().create_task(
+                        endpoint.run(started, self._stop), context=Context()
+                    )
                 )
-                self._running.append(running)
                 await started.wait()
                 self._endpoints[tools] = endpoint
             return self._endpoints[tools]
@@ -359,10 +350,6 @@ class McpMount:
         if self._running:
             await asyncio.wait(self._running)
         self._entered.close()
-
-
-def _agent_of(request: Any) -> AsyncAgent:
-    return request.scope[_AGENT]
 
 
 @contextmanager

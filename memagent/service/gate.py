@@ -32,12 +32,12 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memagent.client.http import FieldFault, Problem, ServiceError, plain_problem, problem_of
+from memagent.client.http import FieldFault, Problem, plain_problem, problem_of
 from memagent.core.errors import MemAgentError
 from memagent.service.access import CALLER, identify
 from memagent.service.hosting import Service
-from memagent.service.metrics import METHODS, PLACE, spent_in, tell
-from memagent.tracing import NO_SPAN, end_request, request_span
+from memagent.service.metrics import PLACE, spent_in, tell
+from memagent.tracing import METHODS, end_request, request_span
 
 _log = logging.getLogger(__name__)
 _BY_STATUS: Final = {
@@ -124,8 +124,10 @@ def openai_error(problem: Problem) -> dict[str, Any]:
 
 def anthropic_error(problem: Problem) -> dict[str, Any]:
     """Return a problem as Anthropic's clients know errors."""
-    kind = _ANTHROPIC_TYPES.get(_openai_status(problem), "api_error")
-    return {"type": kind, "message": openai_error(problem)["message"]}
+    return {
+        "type": _ANTHROPIC_TYPES.get(_openai_status(problem), "api_error"),
+        "message": openai_error(problem)["message"],
+    }
 
 
 def _openai_status(problem: Problem) -> int:
@@ -134,15 +136,14 @@ def _openai_status(problem: Problem) -> int:
     return 400 if problem.status == 422 else problem.status
 
 
-def install(app: FastAPI) -> None:
+def answer_errors(app: FastAPI) -> None:
     """Have an app tell every error as a problem."""
-    for kind in (MemAgentError, RequestValidationError, HTTPException):
+    for kind in (MemAgentError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer_error)
-    app.add_exception_handler(Exception, _answer_unforeseen)
 
 
 async def _answer_error(request: Request, exc: Exception) -> Response:
-    """Answer to an error of the library or of the framework."""
+    """Answer to an error; of one that nobody foresaw the log knows more, by the request's id."""
     problem = problem_for(exc, request_id=request_id_of(request))
     headers = dict(exc.headers or {}) if isinstance(exc, HTTPException) else dict[str, str]()
     if isinstance(exc, MemAgentError):
@@ -152,11 +153,6 @@ async def _answer_error(request: Request, exc: Exception) -> Response:
         if isinstance(wait_s, int | float) and math.isfinite(wait_s):
             headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
     return problem_response(problem, headers, path=request.url.path)
-
-
-async def _answer_unforeseen(request: Request, exc: Exception) -> Response:
-    """Answer to what nobody foresaw; the log knows more, by the request's id."""
-    return problem_response(problem_for(exc, request_id=request_id_of(request)))
 
 
 def problem_for(exc: Exception, *, request_id: str) -> Problem:
@@ -175,8 +171,11 @@ def problem_for(exc: Exception, *, request_id: str) -> Problem:
         case HTTPException(status_code=status):
             code = _BY_STATUS.get(status, "malformed" if status < 500 else "internal_error")
             nowhere = status == 404 and exc.detail == "Not Found"
-            words = "there is nothing at this path; /docs describes the API"
-            detail = words if nowhere else str(exc.detail)
+            detail = (
+                "there is nothing at this path; /docs describes the API"
+                if nowhere
+                else str(exc.detail)
+            )
             return about(code, detail, status=status, retryable=code == "overloaded")
         case _:
             return about("internal_error", "something went wrong in the service")
@@ -208,14 +207,6 @@ def tell_failure(exc: BaseException, *, request_id: str) -> None:
         for frame in reversed(frames)
     )
     _log.error("request %s failed: %s at %s", request_id, type(exc).__name__, where)
-
-
-def precondition_failed(*, expected: int, actual: int) -> ServiceError:
-    """Make the error for an `If-Match` that names another version."""
-    return ServiceError(
-        f"the memory has changed: it is at version {actual} now, If-Match names {expected}",
-        code="precondition_failed",
-    )
 
 
 access_log = logging.getLogger("memagent.service.access")
@@ -289,7 +280,6 @@ class Gate:
                 message["headers"] = _secured(message["headers"], request_id)
             await send(message)
 
-        metrics = self._service.metrics
         place = _Place(self._service, scope)
         try:
             problem = self._refusal(scope) or place.admit()
@@ -310,19 +300,18 @@ class Gate:
             seconds = time.perf_counter() - began
             # a template, never a path as called; routers nested in others have the outer's
             route = getattr(scope.get("route"), "path", "unmatched")
-            metrics.observe(scope["method"], route, status or 499, seconds)
+            self._service.metrics.observe(scope["method"], route, status or 499, seconds)
             if access_log.isEnabledFor(logging.INFO):
                 line = {"route": route, "status": status or 499, "ms": round(1_000 * seconds, 1)}
                 method = scope["method"] if scope["method"] in METHODS else "OTHER"
                 tell(access_log, None, scope, {"method": method, **line, **spent_in(scope)})
-            if request_trace is not NO_SPAN:
-                end_request(
-                    request_trace,
-                    method=scope["method"],
-                    route=route,
-                    status=status or 499,
-                    request_id=request_id.decode(),
-                )
+            end_request(
+                request_trace,
+                method=scope["method"],
+                route=route,
+                status=status or 499,
+                request_id=request_id.decode(),
+            )
 
     async def _wait(self, scope: Scope) -> None:
         """Let callers with a key go first: of the others one begins in a round of the loop."""
@@ -386,6 +375,7 @@ class _Place:
 
     def __init__(self, service: Service, scope: Scope) -> None:
         self._service, self._scope = service, scope
+        self._admit = scope.get(ADMIT, lambda: None)
         self._taken = False
 
     def admit(self) -> Problem | None:
@@ -410,11 +400,6 @@ class _Place:
         """Give the place back."""
         self._service.metrics.in_flight -= self._taken
         self._taken = False
-
-    def _admit(self) -> None:
-        admit = self._scope.get(ADMIT)
-        if admit is not None:
-            admit()
 
 
 def _response_to(exc: Exception, request_id: str) -> Response:

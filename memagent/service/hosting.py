@@ -39,12 +39,11 @@ from memagent.async_agent import AsyncAgent
 from memagent.build import NoModel, Store, build_design, build_model
 from memagent.core.errors import MemAgentError, ModelError
 from memagent.core.long_work import NEVER, frozen_heap
-from memagent.core.records import Scope
+from memagent.core.records import Scope, system_clock
 from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.postgres import PostgresBackend
 from memagent.journal.sqlite import SqlJournal
 from memagent.llm.wrappers import models_of
-from memagent.memory.bank import system_clock
 from memagent.protocols import ChatModel
 from memagent.service.data.banks import Banks, Cursors, SnapshotTable
 from memagent.service.data.database import ServiceDatabase
@@ -123,11 +122,6 @@ class Service:
 
     def _agent(self, scope: Scope) -> AsyncAgent:
         return self.store.agent(scope, model=self.model or NoModel(), design=self.design)
-
-    @property
-    def has_model(self) -> bool:
-        """Whether a language model is configured."""
-        return self.model is not None
 
     async def provider_models(self) -> tuple[str, ...] | None:
         """Return the names that a request may ask the provider for, () where it names none.

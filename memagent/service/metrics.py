@@ -35,7 +35,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from memagent.core.exchange import Delta, ModelRequest, ModelResponse, Usage
 from memagent.llm.wrappers import ModelWrapper, name_of, stream_of
 from memagent.protocols import ChatModel
-from memagent.tracing import trace_id
+from memagent.tracing import METHODS, trace_id
 
 MOST_MODELS: Final = 20
 """Models that are told apart; further ones are counted as `other`."""
@@ -213,8 +213,6 @@ _BUCKETS_S: Final = (
     *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 _FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
-METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS"})
-"""Methods that HTTP knows; any other is counted as `OTHER`."""
 
 
 class Metrics:

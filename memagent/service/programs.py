@@ -111,8 +111,7 @@ def _texts(body: dict[str, object]) -> Iterator[str]:
     They are the fields `_TEXT_FIELDS`, all messages of the roles system and developer, and
     the last message of the user; without white space in front.
     """
-    rows = [*list_in(body.get("messages")), *list_in(body.get("input"))]
-    messages = [object_in(row) for row in rows]
+    messages = [object_in(row) for key in ("messages", "input") for row in list_in(body.get(key))]
     told = [each.get("content") for each in messages if each.get("role") in ("system", "developer")]
     asked = [each.get("content") for each in messages if each.get("role") == "user"]
     for content in (*map(body.get, _TEXT_FIELDS), *told, *asked[-1:]):

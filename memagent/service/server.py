@@ -32,7 +32,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,9 +73,6 @@ class Waiting:
         self._most = most
         self._all: dict[GuardedProtocol, str] = {}
         self._by_peer: dict[str, dict[GuardedProtocol, None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._all)
 
     def add(self, connection: GuardedProtocol, peer: str) -> None:
         """Let a connection wait; close the oldest one where that makes too many."""
@@ -195,7 +191,7 @@ class GuardedProtocol(HttpToolsProtocol):
             problem = plain_problem(code, detail)
             body = problem.model_dump_json(exclude_none=True).encode()
             head = (
-                f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\n"
+                f"HTTP/1.1 {problem.status} {problem.title}\r\n"
                 "content-type: application/problem+json\r\n"
                 f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
             )
@@ -375,8 +371,7 @@ def serve_by_workers(plan: Plan, *, host: str, port: int, say: Callable[[str], N
             raise no_address(host, port) from exc
         with listening:
             say_so = partial(announce, listening.getsockname(), say, local=not keys.ever)
-            supervisor = Supervisor(config, [listening])
-            supervisor.serve(plan, LeaseTable(database), figures, say_so)
+            Supervisor(config, [listening]).serve(plan, LeaseTable(database), figures, say_so)
 
 
 class Supervisor(Multiprocess):

@@ -57,23 +57,9 @@ from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.adjacency import GraphState, pairs
 from memagent.state.orders import SortedSet
 
-
-def untaught(trials: Mapping[str, Trial]) -> Iterator[Trial]:
-    """Yield the trials that ended and whose lesson nobody has taken or refused."""
-    return (trial for trial in trials.values() if trial.outcome and not trial.taught)
-
-
-def failures(trials: Mapping[str, Trial]) -> list[Trial]:
-    """Return the trials that failed, oldest first, ties by id."""
-    failed = (trial for trial in trials.values() if trial.outcome and not trial.outcome.good)
-    return sorted(failed, key=lambda trial: (trial.at.timestamp() if trial.at else 0.0, trial.id))
-
-
 V = TypeVar("V")
 Mark = tuple[float, float, str]
 """(start, end, item id) of a bounded valid span, in epoch seconds."""
-
-
 NO_MARKS: SortedSet[Mark] = SortedSet()
 # The last entries of which a state knows the names that they changed.
 _STEPS = 128
@@ -237,8 +223,7 @@ class BankState:
 
 
 EMPTY_STATE = BankState()
-# Longest text whose folded form is remembered: names and ids come again and again.
-_REMEMBERED_CHARS = 100
+_REMEMBERED_CHARS = 100  # longest text whose folded form is remembered: names come again
 
 
 def folded(text: str) -> str:
@@ -265,8 +250,7 @@ def apply(state: BankState, row: JournalRow) -> BankState:
         case TurnsAdded():
             session = state.sessions[entry.session_id]
             size = len(session.turns)
-            turns, grown_at = (*session.turns, *entry.turns), (*session.grown_at, size)
-            grown = {"turns": turns, "grown_at": grown_at}
+            grown = {"turns": (*session.turns, *entry.turns), "grown_at": (*session.grown_at, size)}
             after = _with_session(state, session.model_copy(update=grown), first=size)
         case GraphDelta():
             after = replace(state, graph=state.graph.apply(entry))
@@ -284,6 +268,28 @@ def apply(state: BankState, row: JournalRow) -> BankState:
     anew = isinstance(entry, Erased) or len(names) > _MANY_NAMES
     trail = (Step(),) if anew else (*state.trail[1 - _STEPS :], Step(names))
     return replace(after, seq=seq, orders=orders, trail=trail)
+
+
+def without(state: BankState, taken: Restored, sessions: Iterable[str]) -> BankState:
+    """Return the state as if what an entry takes out, and these sessions, had never been.
+
+    Every record of what goes must be named.
+    """
+    after = _after_restore(state, taken, state.seq)
+    touched, stored, turns, threads = after.touched, after.sessions, after.turns, after.threads
+    for change in taken.changes:
+        touched = touched.discard(change.id)
+    for session in filter(None, map(state.sessions.get, sessions)):
+        stored = stored.discard(session.id)
+        for turn in session.turns:
+            turns = turns.discard(turn.id)
+        if (thread := session.thread) is not None:
+            left = tuple(name for name in threads[thread] if name != session.id)
+            threads = threads.insert(thread, left) if left else threads.discard(thread)
+    after = replace(after, touched=touched, sessions=stored, turns=turns, threads=threads)
+    names = frozenset((*_names(state.graph, taken), *sessions))
+    trail = (*state.trail[1 - _STEPS :], Step(names))
+    return replace(after, orders=after.orders.after(state, after, names), trail=trail)
 
 
 def names_between(before: BankState, after: BankState) -> frozenset[str] | None:

@@ -187,8 +187,8 @@ class LiveAgent:
         self._agent: AsyncAgent | None = None
         self._thread: LoopThread | None = None
         self._guard = threading.RLock()
+        # Whether this is a forked child that only reads because its parent writes.
         self._locked_out = False
-        """Whether this is a forked child that only reads because its parent writes."""
         self.closed = False
         self._open(read_only=read_only)
 

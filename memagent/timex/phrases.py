@@ -32,17 +32,11 @@ from itertools import islice
 
 from memagent.core.records import Granularity
 from memagent.language import vocabulary as lexicon
-from memagent.timex import (
-    calendar as cal,
-    dates,
-    dates as foreign,
-    dates as relative,
-    vocabulary as words,
-)
+from memagent.timex import calendar as cal, dates, vocabulary as words
 from memagent.timex.calendar import Lean, Part, Reading, direction
 from memagent.timex.vocabulary import Atom, Context, Match, Standing, Unanchored
 
-ATOMS = dates.ATOMS + relative.RELATIVE_ATOMS + foreign.FOREIGN_ATOMS
+ATOMS = dates.ATOMS + dates.RELATIVE_ATOMS + dates.FOREIGN_ATOMS
 
 
 @cache

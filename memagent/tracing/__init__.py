@@ -6,6 +6,7 @@ Without an SDK that the program has set up there are no spans.
 from __future__ import annotations
 
 from memagent.tracing.spans import (
+    METHODS,
     NO_SPAN,
     Attributes,
     Span,
@@ -32,6 +33,7 @@ from memagent.tracing.spans import (
 )
 
 __all__ = [
+    "METHODS",
     "NO_SPAN",
     "Attributes",
     "Span",

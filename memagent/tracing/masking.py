@@ -75,8 +75,7 @@ def _personal(text: str) -> list[tuple[int, int, str]]:
 def _addresses(text: str) -> Iterator[tuple[int, int, str]]:
     end = 0
     for domain in _DOMAIN.finditer(text):
-        earliest = max(end, domain.start() - _LOCAL_CHARS)
-        local = _LOCAL_PART.search(text, earliest, domain.start())
+        local = _LOCAL_PART.search(text, max(end, domain.start() - _LOCAL_CHARS), domain.start())
         if local is not None:
             end = domain.end()
             yield local.start(), end, "EMAIL"

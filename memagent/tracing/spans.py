@@ -142,18 +142,20 @@ def records_content(records: Iterable[MemoryItem | Hit]) -> Attributes:
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from opentelemetry.trace import Span as ApiSpan, Tracer
+    from opentelemetry import context, propagate, trace
 
     from memagent.tracing import masking
 else:
-    masking = Later("memagent.tracing.masking")
+    context, trace = Later("opentelemetry.context"), Later("opentelemetry.trace")
+    propagate, masking = Later("opentelemetry.propagate"), Later("memagent.tracing.masking")
 
 Kind = Literal["internal", "client", "server"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _CAPTURE: Final = "memagent.capture_content"
-_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Methods that HTTP knows; others count as `OTHER`."""
 _NOT_FAILURES: Final = (asyncio.CancelledError, GeneratorExit)
 
 
@@ -205,12 +207,10 @@ NO_SPAN: Final = Span()
 class _Live(Span):
     """A span of the program's tracer."""
 
-    __slots__ = ("_context", "_otel", "_span", "_token", "recording")
+    __slots__ = ("_context", "_span", "_token", "recording")
 
-    def __init__(self, span: ApiSpan, parent: Any, *, capture: bool) -> None:
-        from opentelemetry import context, trace
-
-        self._span, self._otel = span, context
+    def __init__(self, span: trace.Span, parent: Any, *, capture: bool) -> None:
+        self._span = span
         self._context = trace.set_span_in_context(span, parent)
         if capture:
             self._context = context.set_value(_CAPTURE, True, self._context)
@@ -218,7 +218,7 @@ class _Live(Span):
         self.recording = span.is_recording()
 
     def __enter__(self) -> Self:
-        self._token = self._otel.attach(self._context)
+        self._token = context.attach(self._context)
         return self
 
     def __exit__(
@@ -228,22 +228,22 @@ class _Live(Span):
         trace: TracebackType | None,
     ) -> None:
         if self._token is not None:
-            self._otel.detach(self._token)
+            context.detach(self._token)
         self.end(exc)
 
     @contextmanager
     def step(self) -> Generator[None]:
-        token = self._otel.attach(self._context)
+        token = context.attach(self._context)
         try:
             yield
         finally:
-            self._otel.detach(token)
+            context.detach(token)
 
     def put(self, attributes: Attributes) -> None:
         self._span.set_attributes(attributes)
 
     def content(self, make: Callable[[], Attributes]) -> None:
-        if self.recording and self._otel.get_value(_CAPTURE, self._context):
+        if self.recording and context.get_value(_CAPTURE, self._context):
             mask = masking.Mask()
             self.put(
                 {
@@ -256,10 +256,8 @@ class _Live(Span):
         self._span.update_name(name)
 
     def fail(self, error: str) -> None:
-        from opentelemetry.trace import StatusCode
-
         self._span.set_attribute("error.type", error)
-        self._span.set_status(StatusCode.ERROR)
+        self._span.set_status(trace.StatusCode.ERROR)
 
     def end(self, exc: BaseException | None = None) -> None:
         if exc is not None and not isinstance(exc, _NOT_FAILURES):
@@ -269,10 +267,10 @@ class _Live(Span):
 
 _AGENT_NAME: Final = "memagent"
 # The provider last looked at, and the tracer it gave.
-_seen: tuple[object, Tracer | None] = (None, None)
+_seen: tuple[object, trace.Tracer | None] = (None, None)
 
 
-def _tracer() -> Tracer | None:
+def _tracer() -> trace.Tracer | None:
     """Return our tracer of the program's provider; None where there is none."""
     global _seen
     api = sys.modules.get("opentelemetry.trace")
@@ -309,12 +307,10 @@ def span(
     tracer = _tracer()
     if tracer is None:
         return NO_SPAN
-    from opentelemetry.trace import SpanKind
-
     started = tracer.start_span(
         name,
         context=parent,
-        kind=SpanKind[kind.upper()],
+        kind=trace.SpanKind[kind.upper()],
         attributes=attributes,
         record_exception=False,
         set_status_on_exception=False,
@@ -324,8 +320,6 @@ def span(
 
 def operation_span(operation: str, *, capture: bool = False) -> Span:
     """Start a span of an operation that the conventions name, such as `search_memory`."""
-    if _tracer() is None:
-        return NO_SPAN
     return span(operation, capture=capture, attributes={"gen_ai.operation.name": operation})
 
 
@@ -365,9 +359,7 @@ def step(node: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
     @wraps(node)
     async def traced_node(*args: P.args, **kwargs: P.kwargs) -> T:
-        with span(name) as node_span:
-            if node_span.recording:
-                node_span.put({"memagent.step": name})
+        with span(name, attributes={"memagent.step": name}):
             return await node(*args, **kwargs)
 
     return traced_node
@@ -425,8 +417,6 @@ def caller_span(name: str, carrier: Mapping[str, str]) -> Span:
     """
     if _tracer() is None:
         return NO_SPAN
-    from opentelemetry import context, propagate
-
     return span(name, kind="server", parent=propagate.extract(carrier, context.get_current()))
 
 
@@ -441,7 +431,7 @@ def request_span(headers: Iterable[tuple[bytes, bytes]]) -> Span:
 def end_request(span_: Span, *, method: str, route: str, status: int, request_id: str) -> None:
     """End a `request_span`, named by the template of the route, never by a path as called."""
     if span_.recording:
-        known = method in _METHODS
+        known = method in METHODS
         span_.rename(f"{method if known else 'HTTP'} {route}")
         span_.put(
             {
@@ -460,8 +450,6 @@ def trace_id() -> str | None:
     """Return the id (32 hex digits) of the present trace, for log lines; None without one."""
     if _tracer() is None:
         return None
-    from opentelemetry import trace
-
     place = trace.get_current_span().get_span_context()
     return f"{place.trace_id:032x}" if place.is_valid else None
 
@@ -473,7 +461,5 @@ def trace_context() -> Context:
     """
     fresh = Context()
     if _tracer() is not None:
-        from opentelemetry import context
-
         fresh.run(context.attach, context.get_current())
     return fresh

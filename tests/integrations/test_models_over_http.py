@@ -46,7 +46,7 @@ from memagent.core.exchange import (
     ToolSpec,
 )
 from memagent.llm.litellm_model import LiteLLMModel
-from memagent.llm.wrappers import RETRY_AFTER, BudgetedModel, RetryingModel
+from memagent.llm.wrappers import BudgetedModel, RetryingModel
 from memagent.testing.models import check_chat_model
 
 pytestmark = LITELLM_MARKS
@@ -445,7 +445,7 @@ def test_retry_after_is_read_as_seconds_or_as_a_date(
 ) -> None:
     with pytest.raises(ModelRateLimited) as caught:
         answer([Reply(status=429, headers={"Retry-After": value})])
-    wait_s = getattr(caught.value, RETRY_AFTER, None)
+    wait_s = caught.value.retry_after
     assert wait_s is None if low is None or high is None else low <= wait_s <= high  # type: ignore[operator]
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from checkpoint_kit import History, open_hashing
+from checkpoint_kit import ANA, History, open_hashing, same_memory, without_checkpoint
 
 from memagent import Agent
 from memagent.core.records import Scope, Session, Turn
+from memagent.journal import reader
+from memagent.memory.care import erasure
 from memagent.memory.facade import Memory
 
 SESSIONS = int(os.environ.get("MEMAGENT_ERASED_SESSIONS", "60"))
@@ -131,3 +133,63 @@ async def test_an_erased_memory_goes_from_a_stored_fork_and_others_are_named(
     assert (receipt.copies, receipt.left_in) == (1, (other.id,))
     assert not receipt.gone, "the other memory still says it, and the files hold it"
     store.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_what_is_taken_out_leaves_what_a_replay_makes(tmp_path: Path, seed: int) -> None:
+    """Memories and sessions go one by one; the memory is compared with a new one each time.
+
+    Every other seed begins from a checkpoint.
+    """
+    rng, path = Random(seed), tmp_path / "m.db"
+    store = open_hashing(path)
+    memory = Memory(store.bank(ANA))
+    history = History(100 + seed)
+    await history.write(memory.bank, 80)
+    history.snapshots.clear()
+    if seed % 2:
+        await memory.bank.refresh()
+        assert store.checkpoints is not None
+        store.checkpoints.save(memory.bank)
+        store.close()
+        store = open_hashing(path)
+        memory = Memory(store.bank(ANA))
+    await memory.search("tea")
+    memory.bank.state.orders.by("change", memory.bank.state)
+    for _ in range(6):
+        sessions = [session.id for session in await memory.sessions()]
+        if rng.random() < 0.4 and sessions:
+            await memory.erase_session(rng.choice(sessions))
+        elif items := sorted(memory.bank.state.items):
+            await memory.erase(rng.choice(items), keep_turns=rng.random() < 0.5)
+        fresh = without_checkpoint(store)
+        await same_memory(memory.bank, fresh, texts=["tea", "Oslo"])
+        for name in ("age", "change", "expiry", "source"):
+            orders = [list(b.state.orders.by(name, b.state)) for b in (memory.bank, fresh)]
+            assert orders[0] == orders[1], name
+        await history.write(memory.bank, 3)
+    store.close()
+
+
+async def test_one_memory_goes_without_a_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a talk of many sessions few entries are decoded, and the state is not made anew."""
+    path, rng = tmp_path / "m.db", Random(1)
+    with Agent(path=path, user_id="ana", embedder="hashing") as agent:
+        for number in range(40):
+            agent.remember(random_session(rng, number))
+    store = open_hashing(path)
+    memory = Memory(store.bank(ANA))
+    await memory.bank.sync()
+    decoded: list[bytes] = []
+    monkeypatch.setattr(erasure, "_state_of", None)
+    real = reader.decode_entry
+    monkeypatch.setattr(reader, "decode_entry", lambda body: decoded.append(body) or real(body))
+    (gone,) = [item for item in await memory.get_all() if marked(7) in item.text]
+    receipt = await memory.erase(gone.id)
+    assert (receipt.items, receipt.unproven) == (1, None)
+    assert 0 < len(decoded) < len([row async for row in memory.bank.rows()]) // 4
+    await same_memory(memory.bank, without_checkpoint(store), texts=["dog"])
+    store.close()
+    assert left_of(path, 7) == []

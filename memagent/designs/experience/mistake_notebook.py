@@ -16,11 +16,11 @@ from typing import Final
 
 from memagent.core.ops import Add, MemoryOp, OpLimits, Update
 from memagent.core.records import Fact
-from memagent.core.trials import Trial
+from memagent.core.trials import Trial, failures
 from memagent.designs.base import Lesson, MemoryDesign, OnePrompt, SlotContext
 from memagent.designs.parts.lessons import KindRetriever, active_of, written_notes
 from memagent.designs.verbatim import DESIGN as VERBATIM
-from memagent.state.fold import failures, folded
+from memagent.state.fold import folded
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,39 +6,24 @@ that made them, its node and the edges at it. A turn keeps its place, speaker an
 since other memories may cite it; its words go. People and things that other memories name
 stay in the graph, whichever session named them first. The surprise: models repeat texts in
 reasons and in refused ops, so a commit that loses anything loses those altogether.
-
-Erasing one memory or one session, beyond recovery, with a receipt that was checked.
-
-The journal's entries are rewritten in place without the words; their headers and the
-chain stay, so the audit still proves the order of things. Forks that were stored as
-memories of the same user lose the same. Afterwards every file of the store is searched for
-the erased texts and for the bytes of their vectors, so a receipt says what is left; a
-search that fails is noted in it and undoes nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
+from functools import cached_property
+from itertools import chain
 
-from memagent.core.crash_points import reach
-from memagent.core.errors import MemAgentError, MemoryNotFound
-from memagent.core.long_work import aside, let_go
 from memagent.core.ops import Noop
-from memagent.core.records import Event, EventEdge, Session, Turn
+from memagent.core.records import EventEdge, NodeKind, Session, Turn
 from memagent.core.snapshot import (
     AppliedOp,
     Commit,
     Entry,
-    ErasureReceipt,
     GraphDelta,
+    ItemChange,
     JournalRow,
-    Place,
     Redacted,
     Restored,
     SessionStored,
@@ -48,11 +33,7 @@ from memagent.core.snapshot import (
     TurnsAdded,
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
-from memagent.memory.bank import MemoryBank
-from memagent.protocols import SearchesFiles
-from memagent.search.pipeline import index_texts
-from memagent.search.segments import NO_ROW
-from memagent.state.fold import EMPTY_STATE, BankState, apply, folded
+from memagent.state.fold import BankState, folded, without
 
 ERASED_WORDS = "[erased]"
 # Texts shorter than this occur by chance, and are not looked for in other texts.
@@ -70,8 +51,20 @@ class Erasure:
     texts: frozenset[str] = frozenset()
     """The erased texts, folded."""
 
+    @cached_property
+    def _hints(self) -> frozenset[str]:
+        """The longest word of each erased text."""
+        return frozenset(max(text.split(), key=len) for text in self.texts)
+
+    def may_name(self, text: str) -> bool:
+        """Tell, quickly, whether a text may hold an erased one: it has a word of it."""
+        plain = text.casefold()
+        return any(hint in plain for hint in self._hints)
+
     def names(self, text: str) -> bool:
         """Tell whether a text holds an erased one."""
+        if not self.may_name(text):
+            return False
         plain = folded(text)
         return any(
             erased in plain if len(erased) >= _SHORTEST else erased == plain
@@ -126,35 +119,44 @@ def _completed(state: BankState, rows: Sequence[JournalRow], erasure: Erasure) -
     texts |= {turn.said for name in erasure.turns if (turn := state.turn(name))}
     plain = frozenset(plain for text in texts if (plain := folded(text)))
     with_texts = Erasure(erasure.items, erasure.turns, erasure.sessions, texts=plain)
-    nodes = _erased_nodes(rows, with_texts)
+    nodes = _erased_nodes(state, rows, with_texts)
     return Erasure(erasure.items, erasure.turns, erasure.sessions, nodes, plain)
 
 
-def _erased_nodes(rows: Iterable[JournalRow], erasure: Erasure) -> frozenset[str]:
-    """Return the nodes that stand for what is erased, and those that nothing else holds."""
+def _erased_nodes(state: BankState, rows: Iterable[JournalRow], erasure: Erasure) -> frozenset[str]:
+    """Return the nodes that stand for what is erased, and names that nothing else holds."""
     gone: set[str] = set(erasure.items)
-    edges: list[EventEdge] = []
-    known: dict[str, Event] = {}
-    for row in rows:
-        delta = row.entry.graph if isinstance(row.entry, Commit | Restored) else row.entry
-        if not isinstance(delta, GraphDelta):
-            continue
+    deltas = [delta for row in rows if (delta := _graph_of(row.entry)) is not None]
+    for delta in deltas:
         for node in delta.nodes:
-            known[node.id] = node
             owner = node.id.partition("@")[0]
             rests = not erasure.turns.isdisjoint(node.source_turn_ids)
-            if owner in erasure.items or rests or node.session_id in erasure.sessions:
+            told = (rests or node.session_id in erasure.sessions) and node.kind is not NodeKind.ITEM
+            if owner in erasure.items or told:
                 gone.add(node.id)
-        edges += delta.edges
+
+    def stays(edge: EventEdge) -> bool:
+        unsaid = erasure.turns.isdisjoint(edge.evidence_turn_ids)
+        return unsaid and gone.isdisjoint((edge.source, edge.target))
+
     held: set[str] = set()
     lost: set[str] = set()
-    for edge in edges:
-        ends = {edge.source, edge.target}
-        if ends & gone or not erasure.turns.isdisjoint(edge.evidence_turn_ids):
-            lost |= ends
-        else:
-            held |= ends
-    return frozenset(gone | (lost & known.keys()) - held)
+    for edge in chain.from_iterable(delta.edges for delta in deltas):
+        (held if stays(edge) else lost).update((edge.source, edge.target))
+    present = state.graph.edges_of
+    held |= {name for name in lost - held if any(stays(edge) for _, edge, _ in present(name))}
+    known = {node.id: node for delta in deltas for node in delta.nodes}
+    nodes = {name: known.get(name) or state.graph.node(name) for name in lost - held}
+    # an item or an event stays, though nothing leads to it
+    stay = (NodeKind.ITEM, NodeKind.EVENT)
+    return frozenset(
+        gone | {name for name, node in nodes.items() if not node or node.kind not in stay}
+    )
+
+
+def _graph_of(entry: Entry) -> GraphDelta | None:
+    delta = entry.graph if isinstance(entry, Commit | Restored) else entry
+    return delta if isinstance(delta, GraphDelta) else None
 
 
 def redacted(entry: Entry, erasure: Erasure) -> Entry:
@@ -346,189 +348,61 @@ def _trial(trial: Trial, erasure: Erasure) -> Trial:
     )
 
 
-_Choice = Callable[[BankState, Sequence[JournalRow]], Erasure]
-_SHORTEST_NEEDLE = 8
-_LONGEST_NEEDLE = 200
-_MOST_NEEDLES = 2_000
+def sessions_of(state: BankState, erasure: Erasure) -> frozenset[str]:
+    """Return the sessions of the erased turns."""
+    return frozenset(state.turns[name][0] for name in erasure.turns if name in state.turns)
 
 
-async def erase_item(bank: MemoryBank, item_id: str, *, keep_turns: bool = False) -> ErasureReceipt:
-    """Erase a memory with its history, and the words of the turns it rests on.
+def taken_out(state: BankState, rows: Sequence[JournalRow], erasure: Erasure) -> BankState | None:
+    """Return the state that the rewritten rows lead to; None where only a replay can tell.
 
-    `keep_turns` leaves those, though the same may be read in them. Raises
-    `MemoryNotFound`, and `StoreError` in a fork.
+    A name that goes from every row goes from the state. Where a row loses the assignment
+    of a name that stays, an earlier one shows again.
     """
-    if item_id not in (await bank.sync()).items:  # kept by no name: it is freed in slices
-        raise MemoryNotFound(f"no memory {item_id!r} for user {bank.scope.user_id!r}")
-
-    def chosen(state: BankState, rows: Sequence[JournalRow]) -> Erasure:
-        return of_item(state, rows, item_id, turns=not keep_turns)
-
-    return await _erased(bank, chosen, what="memory", name=item_id)
-
-
-async def erase_session(bank: MemoryBank, session_id: str) -> ErasureReceipt:
-    """Erase a session: its turns, and every memory and event that rests on one of them.
-
-    Raises `MemoryNotFound`, and `StoreError` in a fork.
-    """
-    if session_id not in (await bank.sync()).sessions:
-        raise MemoryNotFound(f"no session {session_id!r} for user {bank.scope.user_id!r}")
-
-    def chosen(state: BankState, rows: Sequence[JournalRow]) -> Erasure:
-        return of_session(state, rows, session_id)
-
-    return await _erased(bank, chosen, what="session", name=session_id)
-
-
-async def _erased(
-    bank: MemoryBank, chosen: _Choice, *, what: Literal["memory", "session"], name: str
-) -> ErasureReceipt:
-    """Erase from stored forks, then from the memory itself, and search the files at the end.
-
-    Whoever asks again after a failure in between finds the memory itself as it was.
-    """
-    await bank.refresh()
-    own = await _chosen(bank, chosen)
-    needles = set(await aside(_needles, bank, own))
-    journal = bank.log.journal
-    others = [  # the other memories of the user in the same journal; forks are among them
-        MemoryBank(embedder=bank.embedder, scope=scope, journal=journal)
-        for scope in (await journal.scopes() if journal is not None else ())
-        if scope.user_id == bank.scope.user_id and scope != bank.scope
-    ]
-
-    def in_copy(state: BankState, rows: Sequence[JournalRow]) -> Erasure:
-        return joined(state, rows, chosen(state, rows), own)
-
-    rewrites = copies = 0
-    for other in others:
-        if not _is_copy(bank.state, await other.sync(), own):
-            continue
-        await other.refresh()
-        needles.update(await aside(_needles, other, await _chosen(other, in_copy)))
-        rewrites += (await _rewritten(other, in_copy, what))[1]
-        copies += 1
-    reach("redact.planned")
-    erasure, changed, at = await _rewritten(bank, chosen, what)
-    reach("redact.written")
-    await bank.settle()
-    sought = sorted(needles)[:: 1 + len(needles) // _MOST_NEEDLES]
-    places, unproven = await asyncio.to_thread(searched, journal, sought)
-    left = [await aside(_still_named, await each.sync(), erasure) for each in (bank, *others)]
-    let_go(*(part for other in others for part in (other.state, other.view.index)))
-    return ErasureReceipt(
-        what=what,
-        name_digest=hashlib.sha256(name.encode()).hexdigest(),
-        items=len(erasure.items),
-        turns=len(erasure.turns),
-        nodes=len(erasure.nodes),
-        rewritten=rewrites + changed,
-        needles=len(sought),
-        places=places,
-        left_in=tuple(sorted({item_id for ids in left for item_id in ids})),
-        copies=copies,
-        scrubbed=journal is None or not journal.scrub_due,
-        unproven=unproven,
-        at=at,
+    others = (item for item in state.active() if item.id not in erasure.items)
+    if any(_uncovers(row.entry, erasure) for row in rows) or any(
+        erasure.names(item.text) and folded(item.text) in erasure.texts for item in others
+    ):
+        return None
+    trials = (
+        (name, None if name in erasure.sessions else _trial(trial, erasure))
+        for name, trial in state.trials.items()
     )
-
-
-async def _chosen(bank: MemoryBank, chosen: _Choice) -> Erasure:
-    rows = [row async for row in bank.rows()]
-    erasure = await aside(chosen, bank.state, rows)
-    let_go(rows)
-    return erasure
-
-
-async def _rewritten(bank: MemoryBank, chosen: _Choice, what: str) -> tuple[Erasure, int, datetime]:
-    """Rewrite a journal; return what was erased, the number of entries, and the moment."""
-    erasure, changes = Erasure(), dict[int, Entry]()
-
-    def make(state: BankState, rows: Sequence[JournalRow]) -> tuple[Mapping[int, Entry], BankState]:
-        nonlocal erasure, changes
-        erasure = chosen(state, rows)
-        changes = rewritten(rows, erasure)
-        # replayed before it is written, so that nothing is written that cannot be read
-        return changes, _state_of(rows, changes)
-
-    row = await bank.log.redact(make, reason=what)
-    return erasure, len(changes), row.recorded_at
-
-
-def _is_copy(own: BankState, other: BankState, erasure: Erasure) -> bool:
-    """Tell whether a memory has an erased item or session with the same content.
-
-    Ids alone do not tell: two runs may both have a session of one name.
-    """
-    return any(
-        {version.text for version in own.versions(name)}
-        & {version.text for version in other.versions(name)}
-        for name in erasure.items
-    ) or any(
-        (turn := own.turn(name)) is not None and other.turn(name) == turn for name in erasure.turns
+    keys = state.ordinals if erasure.sessions else ()
+    taken = Restored(
+        digest="",
+        changes=tuple(
+            ItemChange(id=name, after=None, archive=()) for name in sorted(erasure.items)
+        ),
+        graph=GraphDelta(removed_nodes=tuple(sorted(filter(state.graph.node, erasure.nodes)))),
+        ordinals=tuple((key, 0) for key in keys if not erasure.turns.isdisjoint(key.split("\x1f"))),
+        stats=tuple((name, None) for name in sorted(erasure.items) if name in state.stats),
+        trials=tuple(pair for pair in trials if pair[1] != state.trials[pair[0]]),
+        done=tuple((name, ()) for name in sorted(erasure.sessions)),
+        sessions=tuple(
+            _session(state.sessions[name], erasure)
+            for name in sorted(sessions_of(state, erasure) - erasure.sessions)
+        ),
     )
+    return without(state, taken, erasure.sessions)
 
 
-def searched(journal: object, needles: Sequence[bytes]) -> tuple[tuple[Place, ...], str | None]:
-    """Search the files of a journal; return what they hold, or why that cannot be told.
-
-    Nothing that goes wrong here undoes an erasure. Blocks.
-    """
-    if not needles or not isinstance(journal, SearchesFiles):
-        return (), None
-    try:
-        found = journal.search_files(needles)
-    except (MemAgentError, OSError) as exc:
-        return (), str(exc)
-    return tuple(
-        Place(name=name, size_bytes=size, found_after=count)
-        for name, (size, count) in sorted(found.items())
-    ), None
-
-
-def _still_named(state: BankState, erasure: Erasure) -> tuple[str, ...]:
-    """Return the items whose texts still say what was erased."""
-    return tuple(sorted(item.id for item in state.items.values() if erasure.names(item.text)))
-
-
-def _state_of(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> BankState:
-    state = EMPTY_STATE
-    for row in rows:
-        state = apply(state, row.model_copy(update={"entry": changes.get(row.seq, row.entry)}))
-    return state
-
-
-def _needles(bank: MemoryBank, erasure: Erasure) -> list[bytes]:
-    """Return the bytes to search for: texts as they are and as JSON, and vectors."""
-    state = bank.state
-    texts = {version.text for name in erasure.items for version in state.versions(name)}
-    texts |= {turn.said for name in erasure.turns if (turn := state.turn(name)) is not None}
-    stay = [item.text for item in state.items.values() if item.id not in erasure.items]
-    for session in state.sessions.values():
-        stay += [turn.said for turn in session.turns if turn.id not in erasure.turns]
-    others = [folded(text) for text in stay]
-    needles: set[bytes] = set()
-    for text in texts:
-        if any(folded(text) in other for other in others):
-            continue
-        for form in (text, json.dumps(text, ensure_ascii=False)[1:-1]):
-            needle = form.encode()[:_LONGEST_NEEDLE]
-            if len(needle) >= _SHORTEST_NEEDLE:
-                needles.add(needle)
-    needles |= set(vector_bytes(bank, erasure.items))
-    return sorted(needles)[:: 1 + len(needles) // _MOST_NEEDLES]
-
-
-def needles_of_all(bank: MemoryBank) -> list[bytes]:
-    """Return the bytes to search for when a whole memory is erased."""
-    state = bank.state
-    return _needles(bank, Erasure(items=frozenset(state.items), turns=frozenset(state.turns)))
-
-
-def vector_bytes(bank: MemoryBank, ids: Iterable[str]) -> list[bytes]:
-    """Return the vectors of memories as they are cached: little-endian float32."""
-    state, arena = bank.state, bank.view.index.arena
-    items = (item for name in ids if (item := state.items.get(name)) is not None)
-    rows = (arena.row(index_texts(state, item)[0]) for item in items)
-    return [arena.matrix[row].astype("<f4").tobytes() for row in rows if row != NO_ROW]
+def _uncovers(entry: Entry, erasure: Erasure) -> bool:
+    """Tell whether an entry loses the assignment of a name that stays."""
+    graph = _graph_of(entry) or GraphDelta()
+    commit = entry if isinstance(entry, Commit) else Commit(id="none")
+    whole = commit.source.session_id in erasure.sessions
+    lost = (
+        edge
+        for edge in graph.edges
+        if whole or not erasure.turns.isdisjoint(edge.evidence_turn_ids)
+    )
+    if any(erasure.nodes.isdisjoint((edge.source, edge.target)) for edge in lost):
+        return True
+    return whole and bool(
+        commit.stats
+        or commit.trials
+        or graph.removed_nodes
+        or graph.removed_edges
+        or any(erasure.turns.isdisjoint(key.split("\x1f")) for key, _ in commit.ordinals)
+    )

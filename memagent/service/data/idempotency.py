@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from sqlalchemy import Connection, text
 from starlette.requests import Request
@@ -34,16 +34,13 @@ from memagent.core.errors import StoreUnavailable
 from memagent.core.records import Record, Scope
 from memagent.core.snapshot import Entry, JournalRow
 from memagent.journal.backend import WHOLE_STORE
+from memagent.journal.in_memory import MemoryJournal
+from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.rows import IdempotencyKeyUsed, scope_digest, scope_key
-from memagent.protocols import Journal, SearchesFiles
+from memagent.protocols import FindsRows, Journal, SearchesFiles
 from memagent.service.data.database import DUE, ServiceDatabase, owner_digest
 from memagent.service.data.leases import Leases
 from memagent.service.metrics import Metrics
-
-if TYPE_CHECKING:
-    from memagent.journal.in_memory import MemoryJournal
-    from memagent.journal.open_database import DatabaseJournal
-
 
 MAX_KEY_CHARS: Final = 255
 # Bounds of `ResponseCache`.
@@ -147,6 +144,11 @@ class IdempotentJournal:
     def since(self, scope: Scope, seq: int) -> AsyncIterator[JournalRow]:
         """Return the rows after a sequence."""
         return self.inner.since(scope, seq)
+
+    def naming(self, scope: Scope, named: Callable[[bytes], bool]) -> AsyncIterator[JournalRow]:
+        """Return the rows whose entries are named; all of them, where the journal can't look."""
+        inner = self.inner
+        return inner.naming(scope, named) if isinstance(inner, FindsRows) else inner.since(scope, 0)
 
     async def head(self, scope: Scope) -> int:
         """Return the sequence of the last row."""

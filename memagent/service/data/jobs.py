@@ -35,7 +35,7 @@ from memagent.core.records import Scope, Session, content_id, system_clock
 from memagent.core.snapshot import IngestReport
 from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.rows import scope_digest, scope_key
-from memagent.memory.care.redaction import needles_of_all, searched
+from memagent.memory.care.erasure import needles_of_all, searched
 from memagent.memory.facade import Memory
 from memagent.service.data.banks import Banks, describe_file, open_file
 from memagent.service.data.idempotency import PENDING, IdempotentRequests
@@ -90,13 +90,11 @@ class JobWork:
         while True:
             attempts += 1
             try:
+                attributes = {"memagent.job.kind": job.kind.value, "memagent.job.attempt": attempts}
                 with (
-                    span("memagent.job") as job_span,
+                    span("memagent.job", attributes=attributes),
                     job_line(job.id, job.kind.value, attempts) as line,
                 ):
-                    if job_span.recording:
-                        kind = job.kind.value
-                        job_span.put({"memagent.job.kind": kind, "memagent.job.attempt": attempts})
                     result = await self._once(job, scope, attempts)
                     if job.kind is JobKind.INGEST:
                         line.update(result)
@@ -196,7 +194,7 @@ class JobWork:
         await self._requests.responses.forget(scope.user_id)
         if session_id is not None:
             await asyncio.to_thread(self._table.forget_session, scope, session_id)
-        await asyncio.to_thread(self._table.scrub)
+        await asyncio.to_thread(self._table.database.scrub)
 
     # -- data rights -------------------------------------------------------------------
 
@@ -232,15 +230,16 @@ class JobWork:
             del state  # so that it is freed in slices
             needles.update(await aside(needles_of_all, memory.bank))
             await memory.reset(user_id=user_id)
-            through = {"erased_through": memory.bank.state.seq}
-            receipt.append({**erased.model_dump(), **counts, **through})
+            receipt.append(
+                {**erased.model_dump(), **counts, "erased_through": memory.bank.state.seq}
+            )
 
         if job.kind is JobKind.RESET:
             await self._for_each(lambda other: other == scope, erase)
         else:
             await self._for_each(lambda other: other.user_id == user_id, erase)
             await asyncio.to_thread(self._table.forget_user, user_id, before=began, keep_job=job.id)
-            await asyncio.to_thread(self._table.scrub)
+            await asyncio.to_thread(self._table.database.scrub)
         await self._requests.responses.forget(user_id)
         inner = self._requests.journal.inner
         places, unproven = await asyncio.to_thread(searched, inner, sorted(needles))
@@ -406,9 +405,8 @@ class Jobs:
         try:
             report = await self.work.remember(job, scope)
             if not report.failed_chunks:
-                result = counts_of(report)
                 await self.work.move(
-                    job.id, JobState.DONE, attempts=job.attempts + 1, result=result
+                    job.id, JobState.DONE, attempts=job.attempts + 1, result=counts_of(report)
                 )
                 await self._leases.release(job_place(job.id))
         except ServiceError:
@@ -417,8 +415,9 @@ class Jobs:
             PENDING.reset(token)
             self._accepted.pop(job.id, None)
         if report.failed_chunks:
-            queued = job.model_copy(update={"state": JobState.QUEUED})
-            self.start(queued, scope, pause_s=FIRST_PAUSE_S)
+            self.start(
+                job.model_copy(update={"state": JobState.QUEUED}), scope, pause_s=FIRST_PAUSE_S
+            )
         return report
 
     async def resume(self) -> int:
@@ -459,9 +458,13 @@ class Jobs:
         self, job_id: str, scope: Scope, kind: JobKind, *, session_id: str | None = None
     ) -> Job:
         self._accepted[job_id] = math.inf
-        worker = self._leases.worker
         return await asyncio.to_thread(
-            self.table.add, job_id, scope, kind, session_id=session_id, worker=worker
+            self.table.add,
+            job_id,
+            scope,
+            kind,
+            session_id=session_id,
+            worker=self._leases.worker,
         )
 
     async def _requeued(self, job: Job) -> Job:

@@ -32,7 +32,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from threading import Event
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, func, select, text
@@ -91,7 +90,7 @@ class KeyRing:
         # Since when `watch` has waited for the database.
         self._waiting_since: float | None = None
         self._failing = False
-        self._idle = Event()
+        self._idle = threading.Event()
         self._idle.set()
 
     def create(
@@ -124,8 +123,11 @@ class KeyRing:
 
     def revoke(self, key_id: str, *, at: datetime) -> bool:
         """Make a key useless; return False when it is unknown or was revoked before."""
-        working = keys.update().where(keys.c.id == key_id, keys.c.revoked_us.is_(None))
-        statement = working.values(revoked_us=to_microseconds(at))
+        statement = (
+            keys.update()
+            .where(keys.c.id == key_id, keys.c.revoked_us.is_(None))
+            .values(revoked_us=to_microseconds(at))
+        )
         return self._database.run(lambda db: db.execute(statement).rowcount) > 0
 
     def stored(self) -> list[StoredKey]:
@@ -255,9 +257,12 @@ class LeaseTable:
         """Extend a worker's leases on these places; return the places it still holds."""
         if not places:
             return frozenset()
-        mine = claims.update().where(claims.c.worker == worker, claims.c.place.in_(places))
-        until = text(f"{self._database.now} + {int(LEASE_S * 1e6)}")
-        statement = mine.values(until_us=until).returning(claims.c.place)
+        statement = (
+            claims.update()
+            .where(claims.c.worker == worker, claims.c.place.in_(places))
+            .values(until_us=text(f"{self._database.now} + {int(LEASE_S * 1e6)}"))
+            .returning(claims.c.place)
+        )
         return frozenset(
             self._database.run(lambda db: db.execute(statement).scalars().all(), durable=False)
         )
@@ -373,7 +378,7 @@ class JobTable:
     """The jobs of all users. Thread-safe; calls block."""
 
     def __init__(self, database: ServiceDatabase, leases: LeaseTable) -> None:
-        self._database, self._leases = database, leases
+        self.database, self._leases = database, leases
 
     def add(
         self,
@@ -401,15 +406,15 @@ class JobTable:
         }
 
         def work(db: Connection) -> Row[Any]:
-            if self._database.insert(db, jobs, row) and self._database.shared:
+            if self.database.insert(db, jobs, row) and self.database.shared:
                 self._leases.acquire_within(db, job_place(job_id), worker)
             return db.execute(jobs.select().where(jobs.c.id == job_id)).one()
 
-        return _job(self._database.run(work))
+        return _job(self.database.run(work))
 
     def find(self, job_id: str) -> tuple[Job, Scope] | None:
         """Return a job and its memory; None when the id is unknown."""
-        rows = self._database.rows(jobs.select().where(jobs.c.id == job_id))
+        rows = self.database.rows(jobs.select().where(jobs.c.id == job_id))
         return (_job(rows[0]), _scope(rows[0])) if rows else None
 
     def of_user(self, user_id: str) -> list[Job]:
@@ -417,28 +422,31 @@ class JobTable:
         begin = (
             Scope(user_id=user_id).model_dump_json().removesuffix('"agent_id":null,"run_id":null}')
         )
-        mine = jobs.select().where(func.substr(jobs.c.scope, 1, len(begin)) == begin)
-        ordered = mine.order_by(jobs.c.created_us.desc(), jobs.c.id.desc()).limit(_MOST_LISTED)
-        return [_job(row) for row in self._database.rows(ordered)]
+        mine = (
+            jobs.select()
+            .where(func.substr(jobs.c.scope, 1, len(begin)) == begin)
+            .order_by(jobs.c.created_us.desc(), jobs.c.id.desc())
+            .limit(_MOST_LISTED)
+        )
+        return [_job(row) for row in self.database.rows(mine)]
 
     def cancelled(self, job_ids: Collection[str]) -> frozenset[str]:
         """Return those of the jobs that a caller cancelled."""
         known = select(jobs.c.id).where(jobs.c.id.in_(job_ids), jobs.c.error == CANCELLED)
-        return frozenset(row.id for row in self._database.rows(known)) if job_ids else frozenset()
+        return frozenset(row.id for row in self.database.rows(known)) if job_ids else frozenset()
 
     def left(self, worker: str) -> list[tuple[Job, Scope]]:
         """Return unfinished jobs, oldest first, that no other worker holds, with their memories."""
-        statement = text(_LEFT.format(now=self._database.now))
-        values = {"worker": worker, "most": _MOST_LEFT}
-        rows = self._database.run(lambda db: db.execute(statement, values).all())
+        statement = text(_LEFT.format(now=self.database.now))
+        rows = self.database.run(
+            lambda db: db.execute(statement, {"worker": worker, "most": _MOST_LEFT}).all()
+        )
         return [(_job(row), _scope(row)) for row in rows]
 
     def has_earlier(self, job_id: str) -> bool:
         """Tell whether an older job of the same kind and memory waits for its first try."""
-        earlier = text(_EARLIER)
-        return (
-            self._database.run(lambda db: db.execute(earlier, {"id": job_id}).first()) is not None
-        )
+        earlier = self.database.run(lambda db: db.execute(text(_EARLIER), {"id": job_id}).first())
+        return earlier is not None
 
     def move(
         self,
@@ -463,12 +471,12 @@ class JobTable:
         statement = jobs.update().where(jobs.c.id == job_id).values(**values)
         if not revive:
             statement = statement.where(jobs.c.state != JobState.FAILED.value)
-        self._database.run(lambda db: db.execute(statement))
+        self.database.run(lambda db: db.execute(statement))
 
     def counts(self) -> dict[str, int]:
         """Return the number of jobs in each state."""
         counted = select(jobs.c.state, func.count().label("number")).group_by(jobs.c.state)
-        numbers = {row.state: int(row.number) for row in self._database.rows(counted)}
+        numbers = {row.state: int(row.number) for row in self.database.rows(counted)}
         return {state.value: numbers.get(state.value, 0) for state in JobState}
 
     def prune(self, *, before: datetime) -> int:
@@ -476,18 +484,14 @@ class JobTable:
         old = jobs.delete().where(
             jobs.c.updated_us < to_microseconds(before), jobs.c.state.not_in(_OPEN_STATES)
         )
-        return self._database.run(lambda db: db.execute(old).rowcount)
+        return self.database.run(lambda db: db.execute(old).rowcount)
 
     def forget_session(self, scope: Scope, session_id: str) -> None:
         """Delete the jobs that name a session of a memory."""
         mine = jobs.delete().where(
             jobs.c.scope == scope.model_dump_json(), jobs.c.session_id == session_id
         )
-        self._database.run(lambda db: db.execute(mine))
-
-    def scrub(self) -> None:
-        """Take deleted rows out of the service's files."""
-        self._database.scrub()
+        self.database.run(lambda db: db.execute(mine))
 
     def forget_user(self, user_id: str, *, before: datetime, keep_job: str) -> None:
         """Delete the snapshots and jobs that a user had before a moment, but for one job."""
@@ -499,7 +503,7 @@ class JobTable:
                     if _scope(row).user_id == user_id and row.id != keep_job:
                         db.execute(table.delete().where(table.c.id == row.id))
 
-        self._database.run(work)
+        self.database.run(work)
 
 
 def _scope(row: Row[Any]) -> Scope:

@@ -45,8 +45,9 @@ NO_MEMORY: Final = ":nomemory"
 """The end of a model's name that turns memory off for one request."""
 MEMORY_SWITCH: Final = "memagent.memory"
 """The key of `metadata` that turns memory `off` for one request."""
-_Text = Annotated[str, Field(max_length=200_000)]
-_Name = Annotated[str, Field(min_length=1, max_length=256)]
+Text = Annotated[str, Field(max_length=200_000)]
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Item = dict[str, Any]
 # Fields that are not supported, with the values that ask for nothing.
 _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "modalities": (["text"],),
@@ -103,20 +104,20 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     type: Annotated[str, Field(max_length=64)]
-    text: _Text = ""
+    text: Text = ""
 
 
 class CalledFunction(BaseModel):
     """The function that a tool call names, with arguments as JSON text."""
 
-    name: _Name
-    arguments: _Text = "{}"
+    name: Name
+    arguments: Text = "{}"
 
 
 class CalledTool(BaseModel):
     """A tool call in OpenAI's format."""
 
-    id: _Name
+    id: Name
     type: Literal["function"] = "function"
     function: CalledFunction
 
@@ -127,10 +128,10 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: _Text | Annotated[list[Part], Field(max_length=100)] | None = None
+    content: Text | Annotated[list[Part], Field(max_length=100)] | None = None
     name: Annotated[str, Field(max_length=256)] | None = None
     tool_calls: Annotated[list[CalledTool], Field(max_length=128)] | None = None
-    tool_call_id: _Name | None = None
+    tool_call_id: Name | None = None
 
     @property
     def text(self) -> str:
@@ -179,8 +180,8 @@ class Function(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: _Name
-    description: _Text | None = None
+    name: Name
+    description: Text | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
@@ -210,7 +211,7 @@ class Settings(BaseModel):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = "auto"
     parallel_tool_calls: bool | None = True
-    metadata: Annotated[dict[str, _Text], Field(max_length=16)] | None = {}
+    metadata: Annotated[dict[str, Text], Field(max_length=16)] | None = {}
     """`memagent.memory: off` recalls and remembers nothing."""
     user: Annotated[str, Field(max_length=1_000)] | None = None
     """Whose memory it is, unless the key is bound to a user."""
@@ -231,7 +232,7 @@ class ChatCompletionRequest(Settings):
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     seed: Annotated[int, Field(ge=-(2**62), le=2**62)] | None = None
-    stop: Annotated[tuple[_Name, ...], Field(max_length=4)] | None = None
+    stop: Annotated[tuple[Name, ...], Field(max_length=4)] | None = None
     tools: Annotated[list[OfferedTool], Field(max_length=128)] | None = None
     response_format: dict[str, Any] | None = None
     n: Annotated[int, Field(ge=1, le=16)] | None = None
@@ -391,7 +392,7 @@ class CompletionRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    prompt: _Text | Annotated[list[_Text], Field(min_length=1, max_length=1)]
+    prompt: Text | Annotated[list[Text], Field(min_length=1, max_length=1)]
     model: Annotated[str, Field(max_length=256)] = MODEL_NAME
     stream: bool | None = False
     logprobs: int | None = None
@@ -419,9 +420,9 @@ class EmbeddingRequest(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     input: (
-        _Text
+        Text
         | _Tokens
-        | Annotated[tuple[_Text, ...] | tuple[_Tokens, ...], Field(min_length=1, max_length=2_048)]
+        | Annotated[tuple[Text, ...] | tuple[_Tokens, ...], Field(min_length=1, max_length=2_048)]
     )
     """Texts, or token ids of OpenAI's `cl100k_base`."""
     model: Annotated[str, Field(max_length=256)] = MODEL_NAME

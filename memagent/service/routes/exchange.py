@@ -17,13 +17,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, TypeVar, cast
-from urllib.parse import quote
 
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
-from memagent.client.http import Problem, ServiceError, problem_of
+from memagent.client.http import Problem, ServiceError, path_of, problem_of
+from memagent.client.wire import Page
 from memagent.core.answers import Answer, Question, Reply, ReplyDelta, Verdict
 from memagent.core.errors import MemAgentError, ModelError, boundary
 from memagent.core.exchange import ModelResponse, Role
@@ -36,7 +36,7 @@ from memagent.memory.threads import Spoken, add_to_thread, store_message
 from memagent.protocols import ChatModel
 from memagent.service.access import Call
 from memagent.service.data.idempotency import PENDING, PendingResponse, request_digest
-from memagent.service.gate import precondition_failed, request_id_of
+from memagent.service.gate import request_id_of
 from memagent.service.routes.chat_format import ClientModel, Wishes
 
 
@@ -61,18 +61,17 @@ class Said:
     """Told of the reply right before it is stored."""
 
 
-async def converse(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
+def converse(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
     """Yield the reply to a message as the model speaks; the last piece has the `Reply`.
 
     The first piece is empty and says that the message is stored.
     A job remembers the exchange afterwards. Raises `ModelError`; the message is stored
     and remembered then too.
     """
-    if not said.memory:
-        async with aclosing(_without_memory(call.service.model, said)) as deltas:
-            async for delta in deltas:
-                yield delta
-        return
+    return _remembered(call, said) if said.memory else _without_memory(call.service.model, said)
+
+
+async def _remembered(call: Call, said: Said) -> AsyncGenerator[ReplyDelta]:
     jobs, message = call.service.jobs, Spoken(said.text, said.speaker)
     with call.agent() as agent:
         if said.earlier:
@@ -321,7 +320,7 @@ def item_response(item: MemoryItem | None, status: int = 200) -> Response:
     assert item is not None
     headers = {"ETag": etag_of(item)}
     if status == 201:
-        headers["Location"] = "/v1/memories/" + quote(item.id, safe="")
+        headers["Location"] = path_of("memories", item.id)
     return record(item, status, headers)
 
 
@@ -340,7 +339,11 @@ def check_match(header: str | None, item: MemoryItem, version: int | None) -> in
                 f"If-Match names no ETag of this memory: it is {etag_of(item)} now",
                 code="precondition_failed",
             )
-        raise precondition_failed(expected=expected, actual=item.version)
+        raise ServiceError(
+            f"the memory has changed: it is at version {item.version} now, If-Match names "
+            f"{expected}",
+            code="precondition_failed",
+        )
     return item.version
 
 
@@ -379,6 +382,12 @@ def page_from(
     )
 
 
+def page_response(model: type[Page[T]], entries: tuple[list[T], str | None]) -> Response:
+    """Return a page as JSON: its entries, and the cursor behind them."""
+    items, further = entries
+    return record(model(items=tuple(items), next_cursor=further))
+
+
 def page_of(
     call: Call,
     entries: Sequence[T],
@@ -399,8 +408,7 @@ def page_of(
         start = next(places, 0)
         if not start:
             raise gone()
-    behind = filter(visible, islice(entries, start, None))
-    return page_from(call, behind, request, id_of=id_of)
+    return page_from(call, filter(visible, islice(entries, start, None)), request, id_of=id_of)
 
 
 def gone() -> ServiceError:

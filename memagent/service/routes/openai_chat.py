@@ -46,7 +46,6 @@ from memagent.llm.wrappers import takes_options
 from memagent.memory.threads import Spoken, ThreadMatch, continued, match_history, reply_of
 from memagent.service.access import Call, may
 from memagent.service.gate import openai_error
-from memagent.service.routes import exchange
 from memagent.service.routes.chat_format import (
     ANSWERING,
     MEMORY_SWITCH,
@@ -62,7 +61,14 @@ from memagent.service.routes.chat_format import (
     chosen_model,
     unsupported,
 )
-from memagent.service.routes.exchange import EVENTS, Piece, Said, openapi_responses, record
+from memagent.service.routes.exchange import (
+    EVENTS,
+    Piece,
+    Said,
+    answer,
+    openapi_responses,
+    record,
+)
 
 
 class ChatChoice(BaseModel):
@@ -133,17 +139,17 @@ def _choice(
     if response is not None and response.finish in _CUT and not calls:
         ended = response.finish
     logprobs = response.logprobs if response is not None else None
-    given = {"index": index, "message": message, "finish_reason": ended, "logprobs": logprobs}
-    return ChatChoice.model_validate(given)
+    return ChatChoice.model_validate(
+        {"index": index, "message": message, "finish_reason": ended, "logprobs": logprobs}
+    )
 
 
 def usage_of(reply: Reply) -> dict[str, int]:
     """Return the tokens that a reply took."""
-    prompt, completion = reply.usage.prompt_tokens, reply.usage.completion_tokens
     return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
+        "prompt_tokens": reply.usage.prompt_tokens,
+        "completion_tokens": reply.usage.completion_tokens,
+        "total_tokens": reply.usage.prompt_tokens + reply.usage.completion_tokens,
     }
 
 
@@ -156,7 +162,6 @@ ThreadName = Annotated[str | None, Header(alias="X-Memagent-Thread", min_length=
 OpenAITalker = Annotated[Call, Depends(may("chat", "memory:write", for_programs=True))]
 Userless = Annotated[Call, Depends(may("chat", userless=True))]
 Completer = Annotated[Call, Depends(may("chat", for_programs=True, userless=True))]
-Embedder = Annotated[Call, Depends(may("chat", "memory:write", userless=True))]
 
 
 @router.get("/v1/models", responses=openapi_responses(ModelList, description="The models"))
@@ -191,7 +196,7 @@ async def chat_completions(
     """
     said, head = await said_of(body, call, thread), _head(body, "chatcmpl")
     write = ChatEvents(body, said, head).write if body.stream else None
-    return await exchange.answer(call, said, partial(_completion, said, head), write)
+    return await answer(call, said, partial(_completion, said, head), write)
 
 
 @router.post(
@@ -206,13 +211,16 @@ async def completions(body: CompletionRequest, call: Completer) -> Response:
     said = await said_of(chat, call, None)
     head = {**_head(chat, "cmpl"), "object": "text_completion"}
     write = TextEvents(chat, said, head).write if body.stream else None
-    return await exchange.answer(call, said, partial(_text, said, head), write)
+    return await answer(call, said, partial(_text, said, head), write)
 
 
 @router.post(
     "/v1/embeddings", responses=openapi_responses(EmbeddingList, description="The vectors")
 )
-async def embeddings(body: EmbeddingRequest, call: Embedder) -> Response:
+async def embeddings(
+    body: EmbeddingRequest,
+    call: Annotated[Call, Depends(may("chat", "memory:write", userless=True))],
+) -> Response:
     """Embed texts as the memory embeds them: unit vectors, in the order of the texts."""
     chosen_model(body.model, None)
     texts = [each if isinstance(each, str) else await text_of(each) for each in body.texts]
@@ -278,8 +286,9 @@ async def said_of(
     if not memory:
         return said
     if after is not None:
-        new = history[after.known : -1]
-        return replace(said, thread=after.thread, earlier=(*after.turns, *new))
+        return replace(
+            said, thread=after.thread, earlier=(*after.turns, *history[after.known : -1])
+        )
     match = await _match(call, thread or call.asker.thread, history)
     known = [message._replace(recalled=True) for message in history[match.stored : match.known]]
     first = max(match.stored, match.known)
@@ -333,8 +342,11 @@ def _parted(
     )
     if last is None:
         raise InputError("there is no user message with text to answer")
-    before = [each for each in messages[: last + 1] if each.role in ("user", "assistant")]
-    spoken = [each for each in before if each.text.strip()]
+    spoken = [
+        each
+        for each in messages[: last + 1]
+        if each.role in ("user", "assistant") and each.text.strip()
+    ]
     answered = [each for each in messages[last + 1 :] if each.role in ("assistant", "tool")]
     words = [
         reply_of(each.text) if each.role == "assistant" else Spoken(each.text, each.name or "user")

@@ -7,7 +7,6 @@ The event graph: its open events, the surroundings of a node, figures, and expor
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Container
 from itertools import islice
 from typing import Annotated
@@ -42,6 +41,7 @@ from memagent.service.routes.exchange import (
     openapi_responses,
     page_from,
     page_of,
+    page_response,
     record,
 )
 from memagent.service.routes.memories import Reader, Writer, as_of_query
@@ -58,7 +58,7 @@ async def take_snapshot(body: NewSnapshot, call: Writer) -> Response:
     """Remember this point of the memory."""
     state = await call.state()
     info = SnapshotInfo(
-        id=content_id("snp", call.scope.key, call.journal_key if call.key else uuid.uuid4().hex),
+        id=content_id("snp", call.scope.key, call.journal_key),
         name=body.name,
         digest=state.digest(),
         seq=state.seq,
@@ -78,10 +78,10 @@ async def list_snapshots(
 ) -> Response:
     """List snapshots, oldest first."""
     infos = await run_in_threadpool(call.service.snapshots.of, call.scope)
-    items, further = page_of(
-        call, infos, PageRequest("snapshots", cursor, limit), id_of=lambda info: info.id
+    return page_response(
+        SnapshotPage,
+        page_of(call, infos, PageRequest("snapshots", cursor, limit), id_of=lambda info: info.id),
     )
-    return record(SnapshotPage(items=tuple(items), next_cursor=further))
 
 
 @router.get(
@@ -129,16 +129,13 @@ async def restore_snapshot(snapshot_id: Id, call: Writer) -> Response:
 async def fork_snapshot(snapshot_id: Id, call: Writer) -> Response:
     """Make a new memory of the same user from a snapshot; use it by its `run_id`."""
     info = await find_snapshot(call, snapshot_id)
-    run_id = content_id(
-        "frk", call.scope.key, snapshot_id, call.journal_key if call.key else uuid.uuid4().hex
-    )
+    run_id = content_id("frk", call.scope.key, snapshot_id, call.journal_key)
     scope = Scope(user_id=call.scope.user_id, agent_id=call.scope.agent_id, run_id=run_id)
     with call.agent() as agent, call.service.banks.agent(scope) as copy:
         snapshot = await _snapshot(info, agent.bank)
         if (await copy.bank.sync()).seq == 0:
             await copy.memory.restore(snapshot)
-    fork = Fork(user_id=scope.user_id, agent_id=scope.agent_id, run_id=run_id, digest=info.digest)
-    return record(fork, 201)
+    return record(Fork.model_validate({**scope.model_dump(), "digest": info.digest}), 201)
 
 
 @router.get(
@@ -161,8 +158,7 @@ async def diff(
 
 async def find_snapshot(call: Call, snapshot_id: str) -> SnapshotInfo:
     """Return a snapshot of the call's memory. Raises `MemoryNotFound`."""
-    infos = await run_in_threadpool(call.service.snapshots.of, call.scope)
-    for info in infos:
+    for info in await run_in_threadpool(call.service.snapshots.of, call.scope):
         if info.id == snapshot_id:
             return info
     raise MemoryNotFound(f"no snapshot {snapshot_id!r} for user {call.scope.user_id!r}")
@@ -207,9 +203,9 @@ async def list_events(
     after = after_of(call, request)
     with call.agent() as agent:
         state = await agent.bank.sync()
-        events = await aside(_events, state, after, limit + 1, agent.bank.expired)
-    items, further = page_from(call, events, request, id_of=lambda event: event.id)
-    return record(EventPage(items=tuple(items), next_cursor=further))
+        behind = events_behind(state, after, expired=agent.bank.expired)
+        events = await aside(list[Event], islice(behind, limit + 1))
+    return page_response(EventPage, page_from(call, events, request, id_of=lambda event: event.id))
 
 
 @graph_router.get(
@@ -231,12 +227,6 @@ async def neighbors(event_id: Id, call: Reader) -> Response:
     ]
     near.sort(key=lambda each: (each.node.kind is not NodeKind.EVENT, each.node.id, each.edge.key))
     return record(Neighbours(node=view[0], neighbours=tuple(near)))
-
-
-def _events(
-    state: BankState, after: str | None, count: int, expired: Container[str]
-) -> list[Event]:
-    return list(islice(events_behind(state, after, expired=expired), count))
 
 
 def neighbourhood(
@@ -282,13 +272,12 @@ async def graph(
         export = await agent.memory.export_graph(
             format=format, as_of=as_of, include_hidden=include_hidden
         )
-    figures = {
-        "nodes": export.nodes,
-        "edges": export.edges,
-        "turns": export.turns,
-        "digest": export.digest,
+    headers = {
+        "X-Graph-Nodes": str(export.nodes),
+        "X-Graph-Edges": str(export.edges),
+        "X-Graph-Turns": str(export.turns),
+        "X-Graph-Digest": export.digest,
     }
-    headers = {f"X-Graph-{name.capitalize()}": str(figure) for name, figure in figures.items()}
     if format == "html":
         headers["Content-Security-Policy"] = _GRAPH_PAGE_POLICY
     return Response(await aside(export.text.encode), headers=headers, media_type=_TYPES[format])

@@ -10,7 +10,6 @@ The care of a memory: review of changes kept aside, traces of a source, erasure.
 from __future__ import annotations
 
 import tempfile
-import uuid
 from pathlib import Path
 from typing import Annotated
 
@@ -49,23 +48,25 @@ from memagent.client.wire import (
     UserPage,
 )
 from memagent.core.errors import InputError, MemoryNotFound
-from memagent.core.ops import Delete
-from memagent.core.records import Id, Scope, Session, Trust, Turn, content_id
+from memagent.core.records import Id, Scope, Session, Trust, Turn, content_id, system_clock
 from memagent.core.snapshot import Commit, Entry
 from memagent.experience import get_trial, newest_trials
-from memagent.memory.bank import system_clock
 from memagent.memory.transfer import ExportReport, import_bank
 from memagent.service.access import Call, caller_of, may, may_for_user, once, service_of
 from memagent.service.data.leases import LOCAL_USER
-from memagent.service.hosting import Service
-from memagent.service.routes import exchange
 from memagent.service.routes.exchange import (
     EVENTS,
     PageRequest,
     Said,
+    answer,
+    answer_events,
+    event_stream,
     openapi_responses,
     page_of,
+    page_response,
     record,
+    reply_events,
+    wants_stream,
 )
 from memagent.service.routes.memories import Deleter, Reader, Writer
 
@@ -127,7 +128,7 @@ async def _session(body: NewSession, call: Call) -> Session:
         raise ServiceError(
             "turns with trust `system` need a key with the scope admin", code="forbidden"
         )
-    session_id = body.id or content_id("ses", call.journal_key if call.key else uuid.uuid4().hex)
+    session_id = body.id or content_id("ses", call.journal_key)
     at = body.at
     if at is None:
         known = (await call.state()).sessions.get(session_id)
@@ -152,10 +153,12 @@ async def list_sessions(
     """List stored sessions with their turns, oldest first."""
     with call.agent() as agent:
         sessions = await agent.memory.sessions()
-    items, further = page_of(
-        call, sessions, PageRequest("sessions", cursor, limit), id_of=lambda session: session.id
+    return page_response(
+        SessionPage,
+        page_of(
+            call, sessions, PageRequest("sessions", cursor, limit), id_of=lambda session: session.id
+        ),
     )
-    return record(SessionPage(items=tuple(items), next_cursor=further))
 
 
 @talk_router.post(
@@ -166,8 +169,8 @@ async def ask(body: Question, call: Asker) -> Response:
 
     The answer comes as server-sent events where the Accept header asks for them.
     """
-    if exchange.wants_stream(call):
-        return exchange.event_stream(exchange.answer_events(call, body))
+    if wants_stream(call):
+        return event_stream(answer_events(call, body))
 
     async def work() -> Response:
         with call.agent() as agent:
@@ -192,8 +195,8 @@ async def chat(body: ChatRequest, call: Talker) -> Response:
         system=body.system,
         min_trust=body.min_trust,
     )
-    write = exchange.reply_events if exchange.wants_stream(call) else None
-    return await exchange.answer(call, said, lambda reply: reply, write)
+    write = reply_events if wants_stream(call) else None
+    return await answer(call, said, lambda reply: reply, write)
 
 
 @talk_router.get("/v1/jobs", responses=openapi_responses(JobPage, description="A page of jobs"))
@@ -204,10 +207,10 @@ async def list_jobs(
 ) -> Response:
     """List the user's jobs, newest first."""
     jobs = await run_in_threadpool(call.service.jobs.table.of_user, call.scope.user_id)
-    items, further = page_of(
-        call, jobs, PageRequest("jobs", cursor, limit), id_of=lambda job: job.id
+    return page_response(
+        JobPage,
+        page_of(call, jobs, PageRequest("jobs", cursor, limit), id_of=lambda job: job.id),
     )
-    return record(JobPage(items=tuple(items), next_cursor=further))
 
 
 @talk_router.get("/v1/jobs/{job_id}", responses=openapi_responses(Job, description="The job"))
@@ -243,12 +246,12 @@ async def cancel_job(job_id: Id, call: Writer) -> Response:
 )
 async def get_file(job_id: Id, number: int, call: Reader) -> Response:
     """Return a file that an export wrote."""
-    return await file_response(call.service, await find_job(call, job_id), number)
+    return await file_response(call, await find_job(call, job_id), number)
 
 
-async def file_response(service: Service, job: Job, number: int) -> Response:
+async def file_response(call: Call, job: Job, number: int) -> Response:
     """Return a file of an export. Raises `MemoryNotFound`."""
-    file = await service.jobs.work.export_file(job, number)
+    file = await call.service.jobs.work.export_file(job, number)
     if file is None:
         raise MemoryNotFound(f"job {job.id!r} has no file {number}")
     size, content = file
@@ -268,12 +271,6 @@ async def find_job(call: Call, job_id: str) -> Job:
 
 
 router = APIRouter(tags=["users"])
-_NDJSON = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
-    }
-}
 
 
 @router.get(
@@ -293,18 +290,24 @@ async def list_users(
     if "memory:read" not in caller.scopes:
         raise ServiceError("the API key lacks the scope memory:read", code="forbidden")
     call = Call(request, service, caller, Scope(user_id=caller.user_id or LOCAL_USER), None)
-    scopes = await reachable(call)
-    items, further = page_of(
-        call, scopes, PageRequest("users", cursor, limit), id_of=lambda scope: scope.key
+    return page_response(
+        UserPage,
+        page_of(
+            call,
+            await reachable(call),
+            PageRequest("users", cursor, limit),
+            id_of=lambda scope: scope.key,
+        ),
     )
-    return record(UserPage(items=tuple(items), next_cursor=further))
 
 
 async def reachable(call: Call) -> list[Scope]:
     """Return the memories that a caller may reach, in order of user, agent and run."""
-    scopes = await call.service.journal.scopes()
     mine = call.caller.user_id
-    return sorted((each for each in scopes if mine in (None, each.user_id)), key=lambda s: s.key)
+    return sorted(
+        (each for each in await call.service.journal.scopes() if mine in (None, each.user_id)),
+        key=lambda scope: scope.key,
+    )
 
 
 @router.post(
@@ -333,15 +336,19 @@ async def erase(
 
 @once()
 async def _begin(call: Call, kind: JobKind) -> Response:
-    key = call.journal_key if call.key else uuid.uuid4().hex
-    job = await call.service.jobs.accept(call.scope, kind, request_key=key)
+    job = await call.service.jobs.accept(call.scope, kind, request_key=call.journal_key)
     return record(job, 202, {"Location": f"/v1/jobs/{job.id}"})
 
 
 @router.post(
     "/v1/users/{user_id}/import",
     responses=openapi_responses(ExportReport, description="What was read"),
-    openapi_extra=_NDJSON,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+        }
+    },
 )
 async def import_(call: Annotated[Call, Depends(may_for_user("memory:write"))]) -> Response:
     """Import an export into an empty memory; history and dates come along.
@@ -385,8 +392,9 @@ async def start_trial(body: NewTrial, call: Writer) -> Response:
     """
     call.need("memory:read", "shows memories")
     with call.agent() as agent:
-        question = Question(text=body.task, k=body.k, recipe=body.recipe)
-        return record(await agent.recall(question), 201)
+        return record(
+            await agent.recall(Question(text=body.task, k=body.k, recipe=body.recipe)), 201
+        )
 
 
 @trials_router.get(
@@ -399,13 +407,10 @@ async def list_trials(
 ) -> Response:
     """List trials, newest first."""
     trials = newest_trials(await call.state())
-    items, further = page_of(
-        call,
-        trials,
-        PageRequest("trials", cursor, limit),
-        id_of=lambda trial: trial.id,
+    return page_response(
+        TrialPage,
+        page_of(call, trials, PageRequest("trials", cursor, limit), id_of=lambda trial: trial.id),
     )
-    return record(TrialPage(items=tuple(items), next_cursor=further))
 
 
 @trials_router.get(
@@ -437,7 +442,6 @@ async def tidy(body: TidyRequest, call: Deleter) -> Response:
 
 
 care_router = APIRouter(tags=["care"])
-Eraser = Annotated[Call, Depends(may("memory:delete"))]
 
 
 @care_router.get(
@@ -462,7 +466,7 @@ async def accept(change_id: Id, call: Writer) -> Response:
     """
     with call.agent() as agent:
         for waiting in await agent.memory.quarantine():
-            if waiting.id == change_id and isinstance(waiting.op, Delete):
+            if waiting.id == change_id and waiting.op.op == "DELETE":
                 call.need("memory:delete", "takes a memory away")
         return record(await agent.memory.accept(change_id))
 
@@ -493,7 +497,7 @@ async def touched(body: SourceFilter, call: Reader) -> Response:
     responses=openapi_responses(TakenBack, description="The commit that deletes"),
 )
 @once()
-async def exclude(body: SourceFilter, call: Eraser) -> Response:
+async def exclude(body: SourceFilter, call: Deleter) -> Response:
     """Delete every memory that rests on a source, in one commit that can be undone."""
     with call.agent() as agent:
         return record(TakenBack(commit=await agent.memory.exclude(body)))
@@ -504,7 +508,7 @@ async def exclude(body: SourceFilter, call: Eraser) -> Response:
     responses=openapi_responses(TakenBack, description="The commit that sets back"),
 )
 @once()
-async def roll_back(body: SourceFilter, call: Eraser) -> Response:
+async def roll_back(body: SourceFilter, call: Deleter) -> Response:
     """Set every memory that rests on a source back to before the source touched it."""
     with call.agent() as agent:
         return record(TakenBack(commit=await agent.memory.roll_back(body)))
@@ -516,7 +520,7 @@ async def roll_back(body: SourceFilter, call: Eraser) -> Response:
 )
 async def erase_memory(
     memory_id: Id,
-    call: Eraser,
+    call: Deleter,
     keep_turns: Annotated[
         bool, Query(description="Leave the words of the turns that it rests on.")
     ] = False,
@@ -532,7 +536,7 @@ async def erase_memory(
     "/v1/sessions/{session_id}/erase",
     responses=openapi_responses(ErasureReceipt, description="What was erased and searched"),
 )
-async def erase_session(session_id: Id, call: Eraser) -> Response:
+async def erase_session(session_id: Id, call: Deleter) -> Response:
     """Erase a session beyond recovery, with every memory that rests on it."""
     with call.agent() as agent:
         receipt = await agent.memory.erase_session(session_id)

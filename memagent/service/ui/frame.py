@@ -40,17 +40,25 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 import memagent
 from memagent.client.http import Problem, ServiceError
-from memagent.core.errors import InputError, MemAgentError, MemoryNotFound, fault_in
+from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.records import Scope, clean_text
 from memagent.pages.journal_words import op_counts, op_text, refusal_words, title_of
-from memagent.service.access import AgentId, Call, RunId, UserId, caller_of, metered, service_of
+from memagent.service.access import (
+    AgentId,
+    Call,
+    RunId,
+    UserId,
+    caller_of,
+    memory_named,
+    metered,
+    service_of,
+)
 from memagent.service.data.leases import LOCAL, LOCAL_USER, Caller
 from memagent.service.gate import problem_for, request_id_of, tell_failure
 from memagent.service.hosting import Service
@@ -135,12 +143,15 @@ def require_viewer(*needed: str, about_memory: bool = True) -> Callable[..., Awa
         if caller.user_id is not None and user_id not in (None, caller.user_id):
             raise MemoryNotFound(f"there is nothing of user {user_id!r} here")
         owner = caller.user_id or user_id
-        try:
-            scope = Scope(user_id=owner or LOCAL_USER, agent_id=agent_id, run_id=run_id)
-        except ValidationError as exc:
-            raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
         chosen = owner is not None or caller is LOCAL
-        viewer = Viewer(request, caller, scope, csrf=csrf, form=form, chosen=chosen)
+        viewer = Viewer(
+            request,
+            caller,
+            memory_named(owner or LOCAL_USER, agent_id, run_id),
+            csrf=csrf,
+            form=form,
+            chosen=chosen,
+        )
         request.state.viewer = viewer
         viewer.require(*needed)
         if about_memory and not chosen:
@@ -236,11 +247,7 @@ class SessionAuth:
 
 def auth_of(request: Request) -> SessionAuth:
     """Return the sessions of the service that a request is made to."""
-    state = request.app.state
-    auth: SessionAuth | None = getattr(state, "ui_auth", None)
-    if auth is None:
-        auth = state.ui_auth = SessionAuth(service_of(request))
-    return auth
+    return request.app.state.ui_auth
 
 
 async def read_form(request: Request) -> Form:
@@ -254,9 +261,11 @@ async def read_form(request: Request) -> Form:
             "send the form as application/x-www-form-urlencoded", code="unsupported_media_type"
         )
     try:
-        text = (await request.body()).decode()
         pairs = parse_qsl(
-            text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"
+            (await request.body()).decode(),
+            keep_blank_values=True,
+            max_num_fields=_MOST_FIELDS,
+            errors="strict",
         )
     except ValueError as exc:
         raise InputError("the form cannot be read") from exc
@@ -379,8 +388,13 @@ def go(
 def leave_note(request: Request, response: Response, note: str, *, kind: str = "good") -> None:
     """Have the next page show a note."""
     auth = auth_of(request)
-    sealed = auth.seal(json.dumps([kind, note[:_NOTE_CHARS]]))
-    auth.set_cookie(request, response, auth.note_cookie, sealed, seconds=60)
+    auth.set_cookie(
+        request,
+        response,
+        auth.note_cookie,
+        auth.seal(json.dumps([kind, note[:_NOTE_CHARS]])),
+        seconds=60,
+    )
 
 
 def link(viewer: Viewer | None, path: str, **query: Any) -> str:
@@ -492,8 +506,9 @@ def _refused(request: Request, exc: Exception) -> Response:
         return RedirectResponse("/ui/users", 303)
     problem = _problem(request, exc)
     if problem.status == 404:  # what is another's and what is not there look the same
-        words = "It is not there, or it is somebody else's."
-        problem = problem.model_copy(update={"detail": words})
+        problem = problem.model_copy(
+            update={"detail": "It is not there, or it is somebody else's."}
+        )
     return page(
         request,
         "error.html",

@@ -270,8 +270,7 @@ class ListQuery:
     def where(self) -> Filter:
         """The filter."""
         names = ("speaker", "subject", "kind", "tag", "session_id")
-        words = {f"{name}s": {getattr(self, name)} - {""} for name in names}
-        return Filter.model_validate(words)
+        return Filter.model_validate({f"{name}s": {getattr(self, name)} - {""} for name in names})
 
     @property
     def as_of(self) -> AsOf:

@@ -21,14 +21,12 @@ import json
 import platform
 import sqlite3
 import time
-import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
-from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -116,7 +114,7 @@ async def overview(viewer: Reader) -> Response:
         counted=counted.seq,
         last=state.seq,
         degraded=degraded,
-        has_model=service.has_model,
+        has_model=service.model is not None,
         design=service.design.name,
         failed_jobs=counts["failed"] if viewer.may("admin") else 0,
         empty=not state.items and not state.sessions,
@@ -157,12 +155,11 @@ def _figures_of(viewer: Viewer, seq: int) -> tuple[JournalFigures, bool]:
 
 
 _PAGE: Final = 50
-_AnyReader = Annotated[Viewer, Depends(require_viewer("memory:read", about_memory=False))]
 
 
 @router.get("/ui/users")
 async def list_users(
-    viewer: _AnyReader,
+    viewer: Annotated[Viewer, Depends(require_viewer("memory:read", about_memory=False))],
     find: Annotated[str, Query(max_length=256)] = "",
     cursor: Annotated[str, Query(max_length=2_000)] = "",
 ) -> Response:
@@ -210,7 +207,7 @@ async def act(viewer: Reader) -> Response:
             note = "The erasure has begun."
         case _:
             raise InputError("the form names nothing to do")
-    job = await viewer.service.jobs.accept(scope, kind, request_key=uuid.uuid4().hex)
+    job = await viewer.service.jobs.accept(scope, kind, request_key=viewer.journal_key)
     return go(viewer, f"/ui/jobs/{job.id}", note=note)
 
 
@@ -259,7 +256,7 @@ class Route:
             (
                 1_000.0 * bound
                 for bound, count in self.buckets
-                if count >= _SLOW * self.count and bound < inf
+                if count >= _SLOW * self.count and bound != float("inf")
             ),
             None,
         )
@@ -297,7 +294,7 @@ async def _show_health(viewer: Viewer, *, verified: list[str] | None = None) -> 
         active="health",
         ready=service.ready,
         stopping=service.stopping,
-        has_model=service.has_model,
+        has_model=service.model is not None,
         design=service.design.name,
         admin=admin,
         figures=_figures(service, counts) if admin else None,
@@ -359,9 +356,6 @@ def _bytes(file: Path) -> int:
     return 0
 
 
-_OPEN: Final = (JobState.QUEUED, JobState.RUNNING)
-
-
 @router.get("/ui/jobs")
 async def list_jobs(
     viewer: Reader,
@@ -403,7 +397,7 @@ async def one_job(job_id: Id, viewer: Reader) -> Response:
         active="jobs",
         job=job,
         result=job.result or {},
-        open=job.state in _OPEN,
+        open=job.state in (JobState.QUEUED, JobState.RUNNING),
     )
 
 
@@ -432,7 +426,7 @@ async def act_on_job(job_id: Id, viewer: Reader) -> Response:
 @router.get("/ui/jobs/{job_id}/files/{number}")
 async def file(job_id: Id, number: int, viewer: Reader) -> Response:
     """Serve a file that an export wrote."""
-    return await file_response(viewer.service, await find_job(viewer, job_id), number)
+    return await file_response(viewer, await find_job(viewer, job_id), number)
 
 
 Watcher = Annotated[Viewer, Depends(require_viewer("admin", about_memory=False))]

@@ -23,7 +23,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
 from memagent.client.wire import Fork, NewSnapshot, SnapshotInfo
-from memagent.core.answers import AsOf, Filter, GraphDocument
+from memagent.core.answers import AsOf, Filter
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.long_work import aside
 from memagent.core.records import Event, EventEdge, NodeKind, Relation
@@ -34,7 +34,6 @@ from memagent.memory.graph_export import graph_document
 from memagent.pages.graph_page import SCRIPTS, moment_of, page_data, safe_json
 from memagent.pages.journal_words import word_diff
 from memagent.service.routes import snapshots as routes
-from memagent.service.routes.snapshots import neighbourhood
 from memagent.service.ui.frame import (
     Reader,
     Viewer,
@@ -208,12 +207,12 @@ def _title(info: SnapshotInfo) -> str:
 
 _PAGE: Final = 60
 _MOST_TURNS: Final = 20
+# (name in addresses, words for several, words for one) of what is shown as a node.
 _KINDS: Final = {
     NodeKind.EVENT: ("event", "Events", "Event"),
     NodeKind.ITEM: ("item", "Memories", "Memory"),
     NodeKind.ENTITY: ("entity", "People and things", "Person or thing"),
 }
-"""(name in addresses, words for several, words for one) of what is shown as a node."""
 FIRST_DRAWN: Final = 30
 """Nodes that the drawing begins with."""
 _DRAWN: Final = (FIRST_DRAWN, 100, 300)
@@ -269,7 +268,8 @@ async def data(viewer: Reader, most: Most = FIRST_DRAWN, around: NodeId = "") ->
         document = await graph_document(
             agent.bank, as_of=AsOf(), most=most or None, around=around if most else ""
         )
-    return Response(await aside(_json, document), media_type="application/json")
+    content = await aside(lambda: safe_json(page_data(document)).encode())
+    return Response(content, media_type="application/json")
 
 
 @router.get("/ui/graph/list")
@@ -335,7 +335,7 @@ async def node(
     """Show one node with its edges, and the turns it rests on."""
     with viewer.agent() as agent:
         state = await agent.bank.sync()
-        view = neighbourhood(state, id, agent.bank.expired)
+        view = routes.neighbourhood(state, id, agent.bank.expired)
         if view is None:
             raise MemoryNotFound(f"no event {id!r} for user {viewer.scope.user_id!r}")
         turn_ids = view[0].source_turn_ids
@@ -417,7 +417,3 @@ def _words(state: BankState, node: Event) -> str:
 def _relation(edge: EventEdge, outgoing: bool) -> str:
     words = _RELATIONS[edge.relation][0 if outgoing else 1]
     return f"{words}: {edge.label}" if edge.label else words
-
-
-def _json(document: GraphDocument) -> bytes:
-    return safe_json(page_data(document)).encode()

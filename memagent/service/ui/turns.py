@@ -458,7 +458,7 @@ async def _show_ask(
         earlier=exchanges(turns)[: -_MOST_EXCHANGES - 1 : -1],
         recent=[] if thread else _recent(state),
         recipes=list(RECIPES),
-        has_model=viewer.service.has_model,
+        has_model=viewer.service.model is not None,
         empty=not state.items and not state.sessions,
         **(nothing | values),
     )

@@ -19,7 +19,7 @@ from memagent.core.snapshot import Commit, GraphDelta
 from memagent.embed.static import CachedEmbedder
 from memagent.journal.sqlite import SqlJournal
 from memagent.memory.bank import MemoryBank
-from memagent.memory.care.redaction import vector_bytes
+from memagent.memory.care.erasure import vector_bytes
 from memagent.memory.facade import Memory
 from memagent.protocols import Matrix
 

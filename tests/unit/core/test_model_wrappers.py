@@ -35,7 +35,6 @@ from memagent.core.exchange import (
     Usage,
 )
 from memagent.llm.wrappers import (
-    RETRY_AFTER,
     BudgetedModel,
     RetryingModel,
     RoutedModel,
@@ -183,7 +182,7 @@ async def test_the_last_error_is_raised_as_it_was_after_the_last_attempt() -> No
 async def test_a_providers_retry_after_is_waited_for() -> None:
     naps = Naps()
     limited = ModelRateLimited("slow down")
-    setattr(limited, RETRY_AFTER, 17.5)
+    limited.retry_after = 17.5
     await RetryingModel(ScriptedModel([limited, "fine"]), sleep=naps).complete(ask())
     assert naps.seconds == [17.5]
 
@@ -192,7 +191,7 @@ async def test_no_attempt_begins_after_the_deadline() -> None:
     naps = Naps()
     limited = [ModelRateLimited("slow down") for _ in range(5)]
     for error in limited:
-        setattr(error, RETRY_AFTER, 40.0)
+        error.retry_after = 40.0
     retrying = RetryingModel(ScriptedModel(limited), attempts=5, deadline_s=100.0, sleep=naps)
     with pytest.raises(ModelRateLimited):
         await retrying.complete(ask())

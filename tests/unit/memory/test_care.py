@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from bank_kit import propose as commit
+from bank_kit import fact, propose as commit
 
 from memagent import Agent
 from memagent.core.errors import InputError, MemoryNotFound, VersionConflict
@@ -21,6 +21,7 @@ from memagent.memory.facade import Memory
 from memagent.pages.journal_words import describe_entry
 from memagent.protocols import Matrix
 
+PLACES = ("Rome", "Oslo", "Lima")
 IBAN, THIEF = "Ana's account is NO93 1111.", "Ana's account is NO66 9999."
 SAID = Session(id="s1", turns=(Turn(id="t1", speaker="Ana", text="My account is NO93 1111."),))
 READ = Session(
@@ -289,3 +290,19 @@ async def test_the_history_tells_of_words_that_were_erased(memory: Memory) -> No
     shown = [describe_entry(row, memory.bank.state) for row in rows]
     assert shown[-1].kind == "erased"
     assert shown[-1].title == "Words were erased from 2 entries"
+
+
+async def test_what_stays_keeps_its_place_in_the_graph(memory: Memory) -> None:
+    """Two memories rest on one turn and lead to each other; one goes, and writing goes on."""
+    days = [fact(f"Ana was in {place}", turn="t9", day=day) for day, place in enumerate(PLACES)]
+    said = Session(id="s9", turns=(Turn(id="t9", speaker="Ana", text="Rome, then Oslo."),))
+    await commit(memory, said, *(Add(fact=told) for told in days[:2]))
+    rome, oslo = [await memory.search(f"Ana was in {place}", k=1) for place in PLACES[:2]]
+    assert rome[0].item and oslo[0].item
+    await memory.erase(rome[0].item.id)
+    state = await memory.bank.sync()
+    assert oslo[0].item.id in state.graph.nodes and rome[0].item.id not in state.graph.nodes
+    await memory.bank.commit(OpBatch(accepted=(Add(fact=days[2]),)), source=SourceRef())
+    assert len(await memory.get_all()) == 3
+    replayed = MemoryBank(embedder=HashEmbedder(), journal=memory.bank.log.journal)
+    assert (await replayed.sync()).digest() == memory.bank.state.digest()

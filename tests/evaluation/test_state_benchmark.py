@@ -69,7 +69,7 @@ def test_held_out_batches_are_even_and_a_sample_spreads_over_them() -> None:
 
 @pytest.mark.parametrize(
     ("hard", "all_of", "lost", "found", "right", "stale"),
-    [(False, (556, 248, 413), 9, 98, 275, 9), (True, (771, 270, 500), 8, 76, 318, 8)],
+    [(False, (556, 248, 413), 8, 122, 282, 6), (True, (771, 270, 500), 15, 95, 325, 7)],
 )
 def test_subjects_told_side_by_side_cost_no_fact(
     hard: bool, all_of: tuple[int, ...], lost: int, found: int, right: int, stale: int

@@ -51,7 +51,7 @@ _DECEPTIVE = 5
 class FitPlan:
     """The numbers of a fit."""
 
-    seed: int = 0
+    seed: int = 1  # of the shipped weights
     passes: int = 3
     """Times that every talk is read."""
     turns: int = 28

@@ -1,9 +1,9 @@
 """Benchmark of edits of a whole memory: what they cost where little changed.
 
-On a durable SQLite store: a diff and a restore where ten items differ, the figures of
-the graph, one added memory, one that is erased, and the deletion of everything. Each row is the processor
-time of the process, the median of several runs but for the deletion, and has a bound of
-its own.
+On a durable SQLite store: a diff and a restore where ten items differ, the figures of the
+graph, one added memory, one that is erased, and the deletion of everything. Each row is
+the processor time of the process, the median of several runs but for the deletion, and
+has a bound of its own.
 
 `--against` names an older checkout. It measures a store of its own in the same run, and
 no row may take more than 1.3 times as long here as there.

@@ -34,7 +34,7 @@ A: good to hear from you!
 B: thanks, you too, take care
 A: bye for now
 """
-PLAN = FitPlan(passes=30, turns=12, rate=2e-3, frozen=0, bfloat16=False)
+PLAN = FitPlan(seed=0, passes=30, turns=12, rate=2e-3, frozen=0, bfloat16=False)
 
 
 def batch_text(name: str, *, ends: bool) -> str:

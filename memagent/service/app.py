@@ -123,7 +123,7 @@ def create_app() -> FastAPI:
     app.router.routes.insert(0, FastRoutes(memories.router.routes))
     answer_errors(app)
     plain = app.openapi
-    app.openapi = lambda: _completed(plain())
+    app.openapi = lambda: app.openapi_schema or _completed(plain())
     return app
 
 

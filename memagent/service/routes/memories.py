@@ -47,6 +47,7 @@ from memagent.core.snapshot import Commit, Entry, JournalRow
 from memagent.designs.parts.lines import hit_line
 from memagent.memory.care.undo import adds_items
 from memagent.memory.facade import ranked
+from memagent.memory.options import trusting
 from memagent.service.access import Call, caller_of, may, once, service_of
 from memagent.service.routes.exchange import (
     PageRequest,
@@ -117,7 +118,7 @@ def trusted_query(
     min_trust: Annotated[Trust | None, Query(description="Nothing that is trusted less.")] = None,
 ) -> Filter:
     """Return the filter that the query names, with its bound on trust."""
-    return where.model_copy(update={"min_trust": min_trust})
+    return trusting(where, min_trust)
 
 
 def _made(status: int) -> Callable[[Entry], Response | None]:

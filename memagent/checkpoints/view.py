@@ -241,9 +241,9 @@ def put_view(
     left out.
     """
     arena = view.arena
+    texts = {row: text for text, row in arena.texts().items()}
     digests = arena.digests() if isinstance(arena, StoredArena) else {}
-    digests |= {row: _text_digest(text) for text, row in arena.texts().items()}
-    named = np.fromiter(digests, np.int32, len(digests))
+    named = np.array([*digests, *texts], np.int32)
     kept: list[tuple[Segment, Mask]] = []
     ids: list[bytes] = []
     left_out: list[bytes] = []
@@ -274,6 +274,8 @@ def put_view(
             for name, kind in _POSTINGS.items():
                 array: np.typing.NDArray[Any] = getattr(postings, name)
                 writer.put_array(f"{_NAMES[field]}.{name}", array.astype(kind))
+    wanted = texts.keys() & set(_joined(rows).tolist())
+    digests |= {row: _text_digest(texts[row]) for row in wanted}
     _put_arena(writer, arena, rows, _joined(used), digests)
     return one_text, left_out
 

@@ -290,14 +290,15 @@ class ErrorReader:
 class _Fault:
     """The facts known about a vendor's exception."""
 
-    # The exception with its causes, the outermost first, and the names of its classes.
     links: tuple[BaseException, ...]
+    """The exception with its causes, the outermost first."""
     names: frozenset[str]
-    # HTTP status, 0 without one.
+    """Names of its classes."""
     status: int
+    """HTTP status, 0 without one."""
     text: str
-    # The vendor's own words, short, in one line and without credentials.
     detail: str
+    """The vendor's own words, short, in one line and without credentials."""
     model: str
     timeout_s: float
     base_url: str | None

@@ -280,7 +280,7 @@ def _needles(bank: MemoryBank, erasure: Erasure) -> list[bytes]:
     for text in texts:
         if any(folded(text) in other for other in others):
             continue
-        for form in (text, json.dumps(text, ensure_ascii=False)[1:-1]):
+        for form in (text, _as_json(text)):
             needle = form.encode()[:_LONGEST_NEEDLE]
             if len(needle) >= _SHORTEST_NEEDLE:
                 needles.add(needle)

@@ -61,6 +61,10 @@ class Erasure:
         plain = text.casefold()
         return any(hint in plain for hint in self._hints)
 
+    def counts(self, key: str) -> bool:
+        """Tell whether a key of the id counter has an erased turn."""
+        return not self.turns.isdisjoint(key.split("\x1f"))
+
     def names(self, text: str) -> bool:
         """Tell whether a text holds an erased one."""
         if not self.may_name(text):
@@ -292,9 +296,7 @@ def _ordinals(
     """Return the id counter without turns of an erased session, whose names go too."""
     if not erasure.sessions:
         return ordinals
-    return tuple(
-        (key, count) for key, count in ordinals if erasure.turns.isdisjoint(key.split("\x1f"))
-    )
+    return tuple((key, count) for key, count in ordinals if not erasure.counts(key))
 
 
 def _stats(stats: StatsChanges, erasure: Erasure) -> StatsChanges:
@@ -375,7 +377,7 @@ def taken_out(state: BankState, rows: Sequence[JournalRow], erasure: Erasure) ->
             ItemChange(id=name, after=None, archive=()) for name in sorted(erasure.items)
         ),
         graph=GraphDelta(removed_nodes=tuple(sorted(filter(state.graph.node, erasure.nodes)))),
-        ordinals=tuple((key, 0) for key in keys if not erasure.turns.isdisjoint(key.split("\x1f"))),
+        ordinals=tuple((key, 0) for key in keys if erasure.counts(key)),
         stats=tuple((name, None) for name in sorted(erasure.items) if name in state.stats),
         trials=tuple(pair for pair in trials if pair[1] != state.trials[pair[0]]),
         done=tuple((name, ()) for name in sorted(erasure.sessions)),
@@ -390,8 +392,8 @@ def taken_out(state: BankState, rows: Sequence[JournalRow], erasure: Erasure) ->
 def _uncovers(entry: Entry, erasure: Erasure) -> bool:
     """Tell whether an entry loses the assignment of a name that stays."""
     graph = _graph_of(entry) or GraphDelta()
-    commit = entry if isinstance(entry, Commit) else Commit(id="none")
-    whole = commit.source.session_id in erasure.sessions
+    commit = entry if isinstance(entry, Commit) else None
+    whole = commit is not None and commit.source.session_id in erasure.sessions
     lost = (
         edge
         for edge in graph.edges
@@ -399,10 +401,12 @@ def _uncovers(entry: Entry, erasure: Erasure) -> bool:
     )
     if any(erasure.nodes.isdisjoint((edge.source, edge.target)) for edge in lost):
         return True
-    return whole and bool(
+    if commit is None or not whole:
+        return False
+    return bool(
         commit.stats
         or commit.trials
         or graph.removed_nodes
         or graph.removed_edges
-        or any(erasure.turns.isdisjoint(key.split("\x1f")) for key, _ in commit.ordinals)
+        or any(not erasure.counts(key) for key, _ in commit.ordinals)
     )

@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from sqlalchemy import Connection, text
 from starlette.requests import Request
@@ -34,13 +34,15 @@ from memagent.core.errors import StoreUnavailable
 from memagent.core.records import Record, Scope
 from memagent.core.snapshot import Entry, JournalRow
 from memagent.journal.backend import WHOLE_STORE
-from memagent.journal.in_memory import MemoryJournal
-from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.rows import IdempotencyKeyUsed, scope_digest, scope_key
 from memagent.protocols import FindsRows, Journal, SearchesFiles
 from memagent.service.data.database import DUE, ServiceDatabase, owner_digest
 from memagent.service.data.leases import Leases
 from memagent.service.metrics import Metrics
+
+if TYPE_CHECKING:
+    from memagent.journal.in_memory import MemoryJournal
+    from memagent.journal.open_database import DatabaseJournal
 
 MAX_KEY_CHARS: Final = 255
 # Bounds of `ResponseCache`.

@@ -135,7 +135,8 @@ async def fork_snapshot(snapshot_id: Id, call: Writer) -> Response:
         snapshot = await _snapshot(info, agent.bank)
         if (await copy.bank.sync()).seq == 0:
             await copy.memory.restore(snapshot)
-    return record(Fork.model_validate({**scope.model_dump(), "digest": info.digest}), 201)
+    fork = Fork(user_id=scope.user_id, agent_id=scope.agent_id, run_id=run_id, digest=info.digest)
+    return record(fork, 201)
 
 
 @router.get(

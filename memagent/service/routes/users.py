@@ -48,6 +48,7 @@ from memagent.client.wire import (
     UserPage,
 )
 from memagent.core.errors import InputError, MemoryNotFound
+from memagent.core.ops import Delete
 from memagent.core.records import Id, Scope, Session, Trust, Turn, content_id, system_clock
 from memagent.core.snapshot import Commit, Entry
 from memagent.experience import get_trial, newest_trials
@@ -466,7 +467,7 @@ async def accept(change_id: Id, call: Writer) -> Response:
     """
     with call.agent() as agent:
         for waiting in await agent.memory.quarantine():
-            if waiting.id == change_id and waiting.op.op == "DELETE":
+            if waiting.id == change_id and isinstance(waiting.op, Delete):
                 call.need("memory:delete", "takes a memory away")
         return record(await agent.memory.accept(change_id))
 

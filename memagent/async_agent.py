@@ -442,7 +442,7 @@ class AsyncAgent(AgentParts):
             user_id=self.bank.scope.user_id,
             design=self.design.name,
             model=type(self.model).__name__ if name == "" else name,
-            memories=sum(item.active for item in state.items.values()),
+            memories=sum(1 for _ in state.active()),
             sessions=len(state.sessions),
             unfinished=len(unfinished),
         )

@@ -68,7 +68,7 @@ class Inputs:
     """Processor time to open a bank by replay, a memory."""
     checkpoint_us: float = 175.0
     """The same from a checkpoint (`benchmarks/opening.py --url`), for 2,000 memories."""
-    checkpoint_from: float = 512.0
+    checkpoint_from: float = 64.0
     """Memories from which on a bank has a checkpoint."""
     request_cpu_ms: float = 2.0
     """Of a request on an open bank, HTTP included."""

@@ -57,7 +57,7 @@ from memagent.search.fusion import ITEM_RULES
 from memagent.search.index import IndexView
 from memagent.search.pipeline import Projection, index_texts
 from memagent.search.segments import OWN, Arena
-from memagent.state.adjacency import EdgeData, GraphState, NodeData
+from memagent.state.adjacency import EdgeData, GraphState, NodeData, pairs
 from memagent.state.effects import tokenize
 from memagent.state.fold import BankState
 
@@ -185,8 +185,8 @@ def read_graph(file: CheckpointFile, root: int) -> GraphState:
 # -- writing ---------------------------------------------------------------------------
 
 
-def put_graph(writer: SectionWriter, graph: GraphState, pause: Pause) -> None:
-    """Write a graph."""
+def put_graph(writer: SectionWriter, graph: GraphState, pause: Pause) -> list[bytes]:
+    """Write a graph; return the ids of its nodes."""
     keys = put_map(writer, "nodes", cast("Mapping[str, Any]", graph.nodes), NODES, pause)
     numbers = {key: at for at, key in enumerate(keys)}
     of, targets_of, counts = list[int](), list[int](), list[int]()
@@ -208,6 +208,7 @@ def put_graph(writer: SectionWriter, graph: GraphState, pause: Pause) -> None:
     writer.put_array("leaving", firsts_of(sources, len(keys)))
     writer.put_array("entering", firsts_of(targets, len(keys)))
     writer.put_array("entering_pairs", np.lexsort((sources, targets)).astype(np.uint32))
+    return keys
 
 
 def _blobs_of(key: str, succ: Any) -> Iterator[tuple[bytes, list[bytes | memoryview]]]:
@@ -216,9 +217,9 @@ def _blobs_of(key: str, succ: Any) -> Iterator[tuple[bytes, list[bytes | memoryv
     if layers is not None and not layers.touched(key):
         yield from cast("_Row", layers.base.value(layers.base.find(key)).base).raw()
         return
-    for other, keyed in succ[key].items():
+    for other, keyed in pairs(succ[key]):
         blobs: list[bytes | memoryview] = [
-            _EDGE.encode(keyed[name]["edge"]) for name in sorted(keyed)
+            _EDGE.encode(data["edge"]) for _, data in sorted(pairs(keyed))
         ]
         yield other.encode("utf-8", "surrogatepass"), blobs
 
@@ -256,12 +257,12 @@ def write_checkpoint(
     for name, content_of in maps_of(state).items():
         keys[name] = put_map(writer, name, content_of, FORMS[name], pause)
         _check_size(writer, most_bytes)
-    put_graph(writer, state.graph, pause)
+    nodes = put_graph(writer, state.graph, pause)
     stale = {encoded(item_id) for item_id in content.pending}
     places = {key: at for at, key in enumerate(keys["items"])}
     one_text, left_out = put_view(writer, content.view, places=places, stale=stale, pause=pause)
     _check_size(writer, most_bytes)
-    pending = content.pending | {key.decode("utf-8", "surrogatepass") for key in left_out}
+    pending = content.pending.union(_names(left_out))
     roots = [getattr(state, name) for name in _ROOTS]
     writer.finish(
         {
@@ -274,8 +275,8 @@ def write_checkpoint(
             "one_text": one_text,
             "pending": sorted(pending),
             "sample": {
-                "items": [(key, _item_seal(state, key)) for key in _some(list(state.items))],
-                "nodes": [(key, _node_seal(state, key)) for key in _some(list(state.graph.nodes))],
+                "items": [(key, _item_seal(state, key)) for key in _names(_some(keys["items"]))],
+                "nodes": [(key, _node_seal(state, key)) for key in _names(_some(nodes))],
             },
         }
     )
@@ -284,6 +285,10 @@ def write_checkpoint(
 def _check_size(writer: SectionWriter, most_bytes: int) -> None:
     if writer.size_bytes > most_bytes:
         raise CheckpointUnusable(f"it would have more than {most_bytes} bytes")
+
+
+def _names(keys: Iterable[bytes]) -> list[str]:
+    return [key.decode("utf-8", "surrogatepass") for key in keys]
 
 
 def _some(values: Sequence[Any]) -> list[Any]:

@@ -26,6 +26,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 from weakref import WeakSet
@@ -109,11 +110,17 @@ class Place(Protocol):
         ...
 
 
+# How often a folder is measured while as much is written as it may hold.
+_LOOKS: Final = 64
+
+
 class FolderPlace:
     """A file a memory, in a folder beside the journal."""
 
     def __init__(self, folder: Path, *, writes: bool, key: bytes | None = None) -> None:
         self._folder, self.key = folder, key
+        self._unmeasured: float = inf
+        """Bytes written since the folder was last measured."""
         if writes:
             for left in folder.glob(f"*{SUFFIX}.*.tmp"):
                 left.unlink(missing_ok=True)
@@ -144,6 +151,7 @@ class FolderPlace:
         try:
             with open(fresh, "xb", opener=partial(os.open, mode=0o600)) as file:
                 begun.write(file)
+            self._unmeasured += fresh.stat().st_size
             with replacing():
                 fresh.replace(path)
         except BaseException:
@@ -153,7 +161,10 @@ class FolderPlace:
         _sync(self._folder)
 
     def trim(self, most_bytes: int) -> None:
-        """Delete the files used longest ago."""
+        """Delete the files used longest ago; look only when much was written."""
+        if self._unmeasured <= most_bytes / _LOOKS:
+            return
+        self._unmeasured = 0
         entries = os.scandir(self._folder)
         files = [(entry, entry.stat()) for entry in entries if entry.name.endswith(SUFFIX)]
         total = sum(stat.st_size for _, stat in files)
@@ -203,7 +214,7 @@ MOST_BYTES: Final = 4 << 30
 """Largest checkpoint; a memory beyond it is replayed."""
 MOST_FOLDER_BYTES: Final = 16 << 30
 """Most that all checkpoints of a store take together."""
-FEWEST_ENTRIES: Final = 512
+FEWEST_ENTRIES: Final = 64
 """Entries of a journal, or items, from which on a checkpoint is worth its file, and the
 fewest that lie between two of them while the store is open.
 """

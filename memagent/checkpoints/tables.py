@@ -44,6 +44,7 @@ from rpds import HashTrieMap
 from memagent.checkpoints.file import CheckpointFile, CheckpointUnusable, SectionWriter
 from memagent.core.records import ItemStats, MemoryItem, Record, Session
 from memagent.core.trials import Trial
+from memagent.state.adjacency import pairs
 from memagent.state.fold import BankState, Mark
 from memagent.state.orders import SortedSet
 
@@ -349,7 +350,8 @@ class Form:
 def record_form(kind: type[Record]) -> Form:
     """Return the form of a record: its JSON without default values, as in the journal."""
     return Form(
-        lambda record: record.model_dump_json(exclude_defaults=True).encode(),
+        # as bytes at once: `model_dump_json` makes a string
+        lambda record: record.__pydantic_serializer__.to_json(record, exclude_defaults=True),
         lambda raw: kind.model_validate_json(bytes(raw)),
     )
 
@@ -379,7 +381,10 @@ FORMS: Final[Mapping[str, Form]] = {
     "done": Form(
         lambda chunks: _dump(sorted(chunks)), lambda raw: frozenset(json.loads(bytes(raw)))
     ),
-    "touched": Form(_dump, lambda raw: tuple(json.loads(bytes(raw)))),
+    "touched": Form(
+        lambda seqs: b"[%s]" % b",".join(b"%d" % seq for seq in seqs),
+        lambda raw: tuple(json.loads(bytes(raw))),
+    ),
     "texts": Form(encoded, _text),
     "timelines": Form(
         lambda marks: _dump(list(marks)),
@@ -412,8 +417,9 @@ def encoded_entries(
 ) -> Iterator[tuple[bytes, bytes | memoryview]]:
     """Yield (key, encoded value), what a map's base has first and in the base's order."""
     layers = layers_of(content)
-    entries: Iterable[tuple[str, Any]] = content.items()
-    if layers is not None:
+    if layers is None:
+        entries = pairs(content)
+    else:
         table = cast("RecordTable[Any]", layers.base)
         for _, at in layers.unchanged():
             yield table.raw_key(at), table.raw(at)

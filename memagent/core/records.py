@@ -305,10 +305,6 @@ class TimeSpan(Record):
             other.start is None or self.end is None or other.start < self.end
         )
 
-    def precedes(self, other: TimeSpan) -> bool:
-        """Tell whether this span ends before the other starts; open bounds never precede."""
-        return self.end is not None and other.start is not None and self.end <= other.start
-
 
 class Scope(Record):
     """The owner of a memory: a user, optionally narrowed to one agent and one run.

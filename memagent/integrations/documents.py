@@ -382,8 +382,8 @@ class DocumentBank:
             now = bank.now()
             return [
                 deleted_item(item)
-                for _, item in sorted(state.items.items())
-                if item.kind == KIND and item.active and item.expired(now)
+                for item in sorted(state.active(), key=lambda item: item.id)
+                if item.kind == KIND and item.expired(now)
             ]
 
         commit = await assign(bank, plan, actor="expiry")
@@ -396,8 +396,8 @@ class DocumentBank:
         if self._items is state.items:
             return
         known, self._by_id, self._by_namespace = self._by_id, {}, {}
-        for item in state.items.values():
-            if item.kind == KIND and item.active:
+        for item in state.active():
+            if item.kind == KIND:
                 document = known.get(item.id)
                 if document is None or document.item is not item:
                     document = decoded(item)

@@ -55,6 +55,7 @@ from memagent.memory.options import (
     input_errors,
     new_item,
 )
+from memagent.state.adjacency import pairs
 from memagent.state.fold import BankState, age_key, change_key
 from memagent.state.orders import SortedSet
 from memagent.state.validation import matches
@@ -267,7 +268,7 @@ class Memory(CareVerbs):
         """Return the stored sessions with their raw turns, oldest first."""
         state = await self.bank.sync()
         return sorted(
-            state.sessions.values(),
+            (session for _, session in pairs(state.sessions)),
             key=lambda session: (session.at.timestamp() if session.at else 0.0, session.id),
         )
 

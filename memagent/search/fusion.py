@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
 from math import isfinite, log1p
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -41,6 +42,7 @@ ARM_WEIGHTS = {
 """Weights in the fusion: words in context find most, the other arms settle the rest."""
 ORDER_DECIMALS: Final = 9
 _NO_REASONS: Final = Relevance()
+_ID_OF: Final[Callable[[MemoryItem], str]] = attrgetter("id")
 
 
 @dataclass(slots=True, eq=False)
@@ -113,8 +115,8 @@ class Pool:
     """
 
     __slots__ = (
-        "_listings", "_pieces", "_places", "_rows", "base", "factors", "items", "origins",
-        "paths", "scores",
+        "_items", "_listings", "_pieces", "_places", "_read", "_rows", "base", "factors",
+        "origins", "paths", "scores",
     )  # fmt: skip
 
     def __init__(
@@ -143,7 +145,8 @@ class Pool:
             fused[at] += weight * np.maximum(scores - floor, 0.0)
             self._listings.append((name, row_at[at], scores))
         self._pieces, self._places = pieces, places
-        self.items = pieces.items_at(places)
+        self._items: list[MemoryItem] | None = None
+        self._read: dict[int, MemoryItem] = {}
         self.scores: list[float] = (fused[places] + self.base).tolist()
         """The fused score of each row."""
         self.factors: dict[str, Floats] = {}
@@ -153,6 +156,13 @@ class Pool:
         self.origins: dict[int, str] = {}
         """The id of the hit that a row was added for."""
         self._rows: dict[str, int] | None = None
+
+    @property
+    def items(self) -> list[MemoryItem]:
+        """The item of each row, all of them read."""
+        if self._items is None:
+            self._items = self._pieces.items_at(self._places)
+        return self._items
 
     def __contains__(self, item: MemoryItem) -> bool:
         return item.id in self._row_of()
@@ -206,7 +216,7 @@ class Pool:
             column = kept[0] if len(kept) == 1 else np.concatenate([np.zeros(0), *kept])
             found[name] = (column, rule)
         columns: dict[str, Floats] = {}
-        added = self.items[len(self._places) :]
+        added = self._items[len(self._places) :] if self._items else []
         for name, (column, rule) in found.items():
             listed = column[self._places]
             columns[name] = np.append(listed, list(map(rule, added))) if added else listed
@@ -214,7 +224,7 @@ class Pool:
 
     def weigh(self, factors: Mapping[str, Iterable[float] | Floats]) -> Floats:
         """Keep the weights of each row by name, and return the scores times all of them."""
-        count = len(self.items)
+        count = len(self.scores)
         weights: Floats = np.ones(count)
         for name, column in factors.items():
             self.factors[name] = (
@@ -233,16 +243,23 @@ class Pool:
         if count is not None and len(values) > count:
             cut = np.partition(values, len(values) - count)[len(values) - count]
             kept = (values >= cut).nonzero()[0].tolist()
-        keys: list[float] = (-values).tolist()
-        return sorted(kept, key=lambda row: (keys[row], self.items[row].id))[:count]
+        keys: list[float] = (-values[kept]).tolist()
+        if self._items is None:  # those of a checkpoint are read one by one
+            self._read = dict(zip(kept, self._pieces.items_at(self._places[kept]), strict=True))
+        else:
+            self._read = {row: self._items[row] for row in kept}
+        order = dict(
+            zip(kept, zip(keys, map(_ID_OF, self._read.values()), strict=True), strict=True)
+        )
+        return sorted(kept, key=order.__getitem__)[:count]
 
     def candidates(self, rows: Sequence[int], scores: Sequence[float] | Floats) -> list[Candidate]:
-        """Return rows as candidates with these scores (one a row of the pool)."""
-        return [Candidate(self.items[row], float(scores[row]), row, {}, {}, {}) for row in rows]
+        """Return rows that `best` just gave as candidates with these scores (one a row)."""
+        return [Candidate(self._read[row], float(scores[row]), row, {}, {}, {}) for row in rows]
 
     def explain(self, candidates: Sequence[Candidate]) -> None:
         """Write down how candidates got their scores."""
-        at = np.full(len(self.items), -1)
+        at = np.full(len(self.scores), -1)
         for number, candidate in enumerate(candidates):
             row = candidate.row
             at[row] = number

@@ -47,6 +47,7 @@ from memagent.search.segments import (
     Segment,
     ranks_of,
 )
+from memagent.state.adjacency import pairs
 from memagent.state.effects import K1, B
 from memagent.state.validation import allowed_values
 
@@ -138,7 +139,7 @@ class IndexView:
             for doc in docs:
                 tail = tail.insert(doc.item.id, doc)
             return replace(view, tail=tail, totals=totals)
-        sealed = Segment.of(sorted([*view.tail.values(), *docs], key=_id_of))
+        sealed = Segment.of(sorted([*view.added(), *docs], key=_id_of))
         parts, places = _with_segment(view.parts, sealed, view.places)
         return replace(view, parts=parts, tail=HashTrieMap(), places=places, totals=totals)
 
@@ -174,9 +175,13 @@ class IndexView:
 
     # -- looking up --------------------------------------------------------------------
 
+    def added(self) -> list[Doc]:
+        """Return the documents that are not sealed yet, in no particular order."""
+        return [doc for _, doc in pairs(self.tail)]
+
     def of_session(self, session_id: str) -> list[MemoryItem]:
         """Return the items of a session, in no particular order."""
-        items = [doc.item for doc in self.tail.values() if doc.item.session_id == session_id]
+        items = [doc.item for doc in self.added() if doc.item.session_id == session_id]
         for part in self.parts:
             at = part.segment.filed.get(("session_ids", session_id), _NOWHERE)
             live = at if part.dead is None else at[~part.dead[at]]
@@ -201,7 +206,7 @@ class IndexView:
         if self._lazy.pieces is None:
             parts = self.parts
             if len(self.tail):
-                parts = (*parts, Part(Segment.of(sorted(self.tail.values(), key=_id_of))))
+                parts = (*parts, Part(Segment.of(sorted(self.added(), key=_id_of))))
             if len(parts) > 1 and len(self) <= _FEW:
                 parts = (Part(Segment.merged([(part.segment, part.dead) for part in parts])),)
             *offsets, size = accumulate((len(part.segment) for part in parts), initial=0)

@@ -453,24 +453,26 @@ def _factors(
     context: SearchContext,
 ) -> dict[str, Iterable[float] | Floats]:
     """Return the weights of the pool's rows, by name."""
-    items, days, stats = pool.items, recipe.half_life_days, context.state.stats
+    days, stats = recipe.half_life_days, context.state.stats
     parts = context.view.pieces.parts if recipe.names else ()
     forms = [_calls(part.segment.names) for part in parts if part.segment.names]
     names = named_in(query.text, *forms) if forms else frozenset[str]()
     factors: dict[str, Iterable[float] | Floats] = {}
     if span is not None:
         near = nearness(span)
-        factors["time"] = (1.0 + TIME_WEIGHT * near(item) for item in items)
+        factors["time"] = (1.0 + TIME_WEIGHT * near(item) for item in pool.items)
     if days is not None:
         factors["recency"] = (
-            recency(item.said_at, now=moment, half_life_days=days) for item in items
+            recency(item.said_at, now=moment, half_life_days=days) for item in pool.items
         )
     if recipe.importance:
         factors["importance"] = (
-            1.0 + recipe.importance * importance(item, stats.get(item.id)) for item in items
+            1.0 + recipe.importance * importance(item, stats.get(item.id)) for item in pool.items
         )
     if recipe.utility:
-        factors["utility"] = (1.0 + recipe.utility * utility(stats.get(item.id)) for item in items)
+        factors["utility"] = (
+            1.0 + recipe.utility * utility(stats.get(item.id)) for item in pool.items
+        )
     return factors | pool.columns(ITEM_RULES, names=names, named=1.0 + recipe.names)
 
 

@@ -92,8 +92,8 @@ class GraphState:
     def edges_of(self, node_id: str) -> Iterator[tuple[str, EventEdge, bool]]:
         """Yield (other end, edge, leaving?) for every edge at a node."""
         for adjacency, leaving in ((self.succ, True), (self.pred, False)):
-            for other, keyed in adjacency.get(node_id, _NO_NEIGHBOURS).items():
-                for data in keyed.values():
+            for other, keyed in pairs(adjacency.get(node_id, _NO_NEIGHBOURS)):
+                for _, data in pairs(keyed):
                     yield other, data["edge"], leaving
 
     def degree(self, node_id: str) -> int:
@@ -162,9 +162,9 @@ class GraphState:
         steps = (
             (other, data["edge"].relation, leaving)
             for adjacency, leaving in ((self.succ, True), (self.pred, False))
-            for other, keyed in adjacency.get(node_id, _NO_NEIGHBOURS).items()
+            for other, keyed in pairs(adjacency.get(node_id, _NO_NEIGHBOURS))
             if other not in seen
-            for data in keyed.values()
+            for _, data in pairs(keyed)
         )
         return sorted(step for step in steps if relations is None or step[1] in relations)
 

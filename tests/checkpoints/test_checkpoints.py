@@ -381,6 +381,52 @@ async def test_the_folder_keeps_the_ones_used_last(
     assert list(first.parent.iterdir()) == [second]
 
 
+async def test_a_folder_is_measured_only_when_much_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, looks, scandir = tmp_path / "memory.db", list[Path](), policy.os.scandir
+
+    def counted(folder: Path) -> Any:
+        looks.append(folder)
+        return scandir(folder)
+
+    file, _ = await checkpointed(path)
+    store = open_hashing(path)
+    bank = store.bank(ANA)
+    await bank.refresh()
+    monkeypatch.setattr(policy.os, "scandir", counted)
+    for _ in range(10):
+        checkpoints_of(store).save(bank)
+    assert len(looks) == 1
+    monkeypatch.setattr(policy, "MOST_FOLDER_BYTES", 8 * file.stat().st_size)
+    for _ in range(10):
+        checkpoints_of(store).save(bank)
+    assert len(looks) == 11
+    store.close()
+
+
+async def test_a_memory_of_a_hundred_is_opened_from_a_checkpoint_and_only_hits_are_read(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "memory.db"
+    store = open_hashing(path)
+    memory = Memory(store.bank(ANA))
+    for number in range(100):
+        await memory.add(f"Ana keeps the {WORDS[number % len(WORDS)]} in box {number}")
+    found = await memory.search(WORDS[0], k=3)
+    store.close()
+    store = open_hashing(path)
+    bank = store.bank(ANA)
+    again = await Memory(bank).search(WORDS[0], k=3)
+    assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in found]
+    assert isinstance(bank.state.items, LayeredMap)
+    table: Any = bank.state.items.base
+    read = {item.id for item in table._known.values()}
+    assert {hit.id for hit in again} <= read
+    assert len(read) <= 40
+    store.close()
+
+
 # -- erasing ---------------------------------------------------------------------------
 
 

@@ -98,11 +98,6 @@ def case_of(trial: Trial, *, max_chars: int = 1_900) -> Add:
     )
 
 
-def actions_of(case: MemoryItem) -> list[str]:
-    """Return the actions of a case, in order."""
-    return case.text.split("\n")[1:]
-
-
 def active_of(ctx: SlotContext, kind: str) -> list[MemoryItem]:
     """Return the active items of a kind, in order of id."""
     items = (item for item in ctx.bank.state.active() if item.kind == kind)

@@ -18,18 +18,23 @@ from memagent.core.answers import Hit
 from memagent.core.errors import InputError
 from memagent.core.exchange import ModelRequest
 from memagent.core.ops import Add, OpLimits, RejectReason, Update
-from memagent.core.records import Fact
+from memagent.core.records import Fact, MemoryItem
 from memagent.core.snapshot import Commit
 from memagent.core.trials import SUCCEEDED, Credit, Trial, TrialEnded, TrialStep
 from memagent.designs.base import Lesson, MemoryDesign, SlotContext
 from memagent.designs.experience import ace, case_bank, exp_rag, mem_rl, mistake_notebook
-from memagent.designs.parts.lessons import CaseScorer, ValueRetriever, actions_of, no_worse
+from memagent.designs.parts.lessons import CaseScorer, ValueRetriever, no_worse
 from memagent.embed.static import HashEmbedder, StaticEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.protocols import Embedder
 from memagent.state.effects import tokenize
 from memagent.testing import FunctionModel
+
+
+def actions_of(case: MemoryItem) -> list[str]:
+    """The actions of a case, in order."""
+    return case.text.split("\n")[1:]
 
 
 def agent_with(design: MemoryDesign, model: FunctionModel | None = None) -> AsyncAgent:

@@ -494,8 +494,8 @@ def test_last_this_and_next_follow_each_other(day: date) -> None:
         assert last is not None
         assert this is not None
         assert following is not None
-        assert last.precedes(this)
-        assert this.precedes(following)
+        assert last.end is not None and this.start is not None and last.end <= this.start
+        assert this.end is not None and following.start is not None and this.end <= following.start
         assert last.granularity == this.granularity == following.granularity
 
 

@@ -139,8 +139,8 @@ def _asked_for(question: Question, ctx: SlotContext) -> list[MemoryItem]:
     least = question.where.min_trust or Trust.UNTRUSTED
     active = [
         item
-        for item in ctx.bank.state.items.values()
-        if item.active and not item.expired(now) and item.trust.rank <= least.rank
+        for item in ctx.bank.state.active()
+        if not item.expired(now) and item.trust.rank <= least.rank
     ]
     if about or not said:
         return _about(about["what"] if about else "me", active)

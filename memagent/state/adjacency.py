@@ -10,7 +10,7 @@ one object seen from both ends and never mutated.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
 from rpds import HashTrieMap
@@ -178,7 +178,7 @@ def _with_node(graph: GraphState, node: Event) -> GraphState:
     )
     nodes = graph.nodes.insert(node.id, NodeData(event=node))
     if old is not None:
-        return replace(graph, nodes=nodes, root=root)
+        return GraphState(nodes, graph.succ, graph.pred, graph.edge_count, root)
     return GraphState(
         nodes,
         graph.succ.insert(node.id, _NO_NEIGHBOURS),

@@ -311,10 +311,10 @@ def unshared(
     """Return the sorted keys whose values are not one and the same object in both tables.
 
     Values of one memory that nobody changed are shared between its states, so what may
-    have changed is found without comparing them. Of two tables that differ in no key but
-    `among`, no other is looked at.
+    have changed is found without comparing them. Of two large tables that differ in no
+    key but `among`, no other is looked at.
     """
-    if among is not None:
+    if among is not None and len(among) < len(before) + len(after):
         return sorted(key for key in among if before.get(key) is not after.get(key))
     gone = [key for key, _ in pairs(before) if key not in after]
     return sorted(gone + [key for key, value in pairs(after) if before.get(key) is not value])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bank_kit import DIRECT, batch, fact, new_bank, session
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from memagent import Agent
 from memagent.cli.views import stats_view
@@ -143,6 +143,7 @@ async def carried_out(bank: MemoryBank, step: tuple[Any, ...], kept: list[Memory
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(_STEPS, max_size=25), st.integers(1, 4))
+@example([("event", "a", ["D1:1", "D2:1"], False, False), ("session", 1), ("session", 2)], 1)
 async def test_figures_corrected_by_what_changed_are_those_of_a_full_count(
     steps: list[tuple[Any, ...]], every: int
 ) -> None:

@@ -18,7 +18,7 @@ import gc
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from functools import cache, partial
 from time import perf_counter
@@ -70,8 +70,12 @@ class Slices:
 
 
 async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what a pure function gives, computed in a thread; many calls wait in line."""
-    call = partial(copy_context().run, function, *args, **kwargs)
+    """Return what a pure function gives, computed in a thread; many calls wait in line.
+
+    The garbage collector hardly runs meanwhile.
+    """
+    work = rare_collections(frozen=False)(function)
+    call = partial(copy_context().run, work, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_pool(os.getpid()), call)
 
 
@@ -177,12 +181,12 @@ def frozen_heap() -> Generator[None]:
 
 
 @contextmanager
-def rare_collections(*, new_objects: int = 100_000) -> Generator[None]:
+def rare_collections(*, new_objects: int = 100_000, frozen: bool = True) -> Generator[None]:
     """Collect garbage only after so many new objects.
 
-    Objects that live on entry are left out, unless the process has frozen objects of its
-    own: these stay frozen. On leaving, the old settings return, with one collection of the
-    rest.
+    Objects that live on entry are left out if they shall be `frozen`, unless the process
+    has frozen objects of its own: these stay frozen. On leaving, the old settings return,
+    with one collection of the rest, or of the youngest where nothing was frozen.
 
     Blocks may nest; the inner ones change nothing, nor does a block in a process that
     serves, which collects young garbage only.
@@ -193,11 +197,11 @@ def rare_collections(*, new_objects: int = 100_000) -> Generator[None]:
         return
     gc.set_threshold(new_objects, before[1], before[2])
     try:
-        with frozen_heap():
+        with frozen_heap() if frozen else nullcontext():
             yield
     finally:
         gc.set_threshold(*before)
-        gc.collect(1)
+        gc.collect(int(frozen))
 
 
 @cache

@@ -51,7 +51,7 @@ from memagent.core.trials import RAW, Trial, TrialEnded, TrialStarted
 
 _HASH_BYTES = 512
 _MODULUS_MASK = (1 << (8 * _HASH_BYTES)) - 1
-_NOT_CONTENT = frozenset({"op_id", "embedding_missing"})
+_NOT_CONTENT = {"op_id", "embedding_missing"}
 # Left out of the hash of an item that never expires. Older releases had no `expires_at`;
 # so such an item keeps the digest that they gave it.
 _UNDATED = _NOT_CONTENT | {"expires_at"}
@@ -268,9 +268,10 @@ def sub_hash(root: int, element: int) -> int:
 def item_hash(item: MemoryItem, archive: Iterable[MemoryItem]) -> int:
     """Hash an item with its past; versions that differ in any content differ here."""
     body = b"\x1e".join(
-        version.model_dump_json(
-            exclude=set(_UNDATED if version.expires_at is None else _NOT_CONTENT)
-        ).encode()
+        # as `model_dump_json`, without a string in between
+        version.__pydantic_serializer__.to_json(
+            version, exclude=_UNDATED if version.expires_at is None else _NOT_CONTENT
+        )
         for version in (*archive, item)
     )
     return element_hash("item", item.id, body)
@@ -278,7 +279,7 @@ def item_hash(item: MemoryItem, archive: Iterable[MemoryItem]) -> int:
 
 def node_hash(node: Event) -> int:
     """Hash one node of the event graph."""
-    return element_hash("node", node.id, node.model_dump_json().encode())
+    return element_hash("node", node.id, node.__pydantic_serializer__.to_json(node))
 
 
 def edge_hash(edge: EventEdge) -> int:

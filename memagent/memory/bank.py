@@ -138,11 +138,8 @@ class MemoryBank:
     def turn_with_session(self, turn_id: str) -> tuple[Turn, Session] | None:
         """Return a stored turn with its session, or None."""
         state = self.log.state
-        place = state.turns.get(turn_id)
-        if place is None:
-            return None
-        session = state.sessions[place[0]]
-        return session.turns[place[1]], session
+        turn = state.turn(turn_id)
+        return None if turn is None else (turn, state.sessions[state.turns[turn_id][0]])
 
     def rows(self, *, after: int = 0) -> AsyncIterator[JournalRow]:
         """Return the journal rows after a sequence, oldest first.

@@ -135,23 +135,15 @@ def restoring_entry(state: BankState, target: BankState) -> Restored:
         *unshared(state.items, target.items, among),
         *unshared(state.archive, target.archive, among),
     }
-    gone = [
-        ItemChange(id=item_id, after=None, archive=())
-        for item_id in sorted(names)
-        if item_id in state.items and item_id not in target.items
-    ]
-    changed = [
+    changes = [
         ItemChange(id=item_id, after=item, archive=target.archive.get(item_id, ()))
         for item_id in sorted(names)
-        if (item := target.items.get(item_id)) is not None
-        and (
-            state.items.get(item_id) != item
-            or state.archive.get(item_id, ()) != target.archive.get(item_id, ())
-        )
+        if (item := target.items.get(item_id)) != state.items.get(item_id)
+        or state.archive.get(item_id, ()) != target.archive.get(item_id, ())
     ]
     return Restored(
         digest=target.digest(),
-        changes=(*gone, *changed),
+        changes=tuple(changes),
         graph=graph_delta_between(state.graph, target.graph, among),
         ordinals=tuple(
             (key, target.ordinals.get(key, 0))

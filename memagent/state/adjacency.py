@@ -10,7 +10,7 @@ one object seen from both ends and never mutated.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
 from rpds import HashTrieMap
@@ -178,7 +178,7 @@ def _with_node(graph: GraphState, node: Event) -> GraphState:
     )
     nodes = graph.nodes.insert(node.id, NodeData(event=node))
     if old is not None:
-        return replace(graph, nodes=nodes, root=root)
+        return GraphState(nodes, graph.succ, graph.pred, graph.edge_count, root)
     return GraphState(
         nodes,
         graph.succ.insert(node.id, _NO_NEIGHBOURS),
@@ -311,10 +311,10 @@ def unshared(
     """Return the sorted keys whose values are not one and the same object in both tables.
 
     Values of one memory that nobody changed are shared between its states, so what may
-    have changed is found without comparing them. Of two tables that differ in no key but
-    `among`, no other is looked at.
+    have changed is found without comparing them. Of two large tables that differ in no
+    key but `among`, no other is looked at.
     """
-    if among is not None:
+    if among is not None and len(among) < len(before) + len(after):
         return sorted(key for key in among if before.get(key) is not after.get(key))
     gone = [key for key, _ in pairs(before) if key not in after]
     return sorted(gone + [key for key, value in pairs(after) if before.get(key) is not value])

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Final, Literal, TypeVar
 
@@ -555,14 +555,11 @@ def change_key(state: BankState, item: MemoryItem) -> ChangeKey:
     return -max(state.touched.get(item.id, (0,))), *age_key(state, item)
 
 
-def _age_keys(state: BankState, item_id: str) -> set[Any]:
+def _place_keys(
+    place: Callable[[BankState, MemoryItem], Any], state: BankState, item_id: str
+) -> set[Any]:
     item = state.items.get(item_id)
-    return set() if item is None else {age_key(state, item)}
-
-
-def _change_keys(state: BankState, item_id: str) -> set[Any]:
-    item = state.items.get(item_id)
-    return set() if item is None else {change_key(state, item)}
+    return set() if item is None else {place(state, item)}
 
 
 def _expiry_keys(state: BankState, item_id: str) -> set[Any]:
@@ -591,8 +588,8 @@ def _unplaced(state: BankState, items: Iterable[MemoryItem]) -> frozenset[str]:
 
 # The keys of an item in each order.
 _KEYS: Final[Mapping[str, Callable[[BankState, str], set[Any]]]] = {
-    "age": _age_keys,
-    "change": _change_keys,
+    "age": partial(_place_keys, age_key),
+    "change": partial(_place_keys, change_key),
     "expiry": _expiry_keys,
     "source": _source_keys,
 }

@@ -18,11 +18,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from memagent.core.crash_points import reach
 from memagent.core.errors import MemAgentError, MemoryNotFound
 from memagent.core.long_work import aside, let_go
+from memagent.core.records import MemoryItem
 from memagent.core.snapshot import Entry, ErasureReceipt, JournalRow, Place
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.redaction import (
@@ -39,7 +41,7 @@ from memagent.protocols import FindsRows, SearchesFiles
 from memagent.search.pipeline import index_texts
 from memagent.search.segments import NO_ROW
 from memagent.state.adjacency import pairs
-from memagent.state.fold import EMPTY_STATE, BankState, apply, folded
+from memagent.state.fold import EMPTY_STATE, BankState, apply, folded, names_between
 
 _Choice = Callable[[BankState, Sequence[JournalRow]], Erasure]
 _SHORTEST_NEEDLE = 8
@@ -56,9 +58,7 @@ async def erase_item(bank: MemoryBank, item_id: str, *, keep_turns: bool = False
     if item_id not in (await bank.sync()).items:  # kept by no name: it is freed in slices
         raise MemoryNotFound(f"no memory {item_id!r} for user {bank.scope.user_id!r}")
 
-    def chosen(state: BankState, rows: Sequence[JournalRow]) -> Erasure:
-        return of_item(state, rows, item_id, turns=not keep_turns)
-
+    chosen = partial(of_item, item_id=item_id, turns=not keep_turns)
     return await _erased(bank, chosen, what="memory", name=item_id)
 
 
@@ -69,10 +69,7 @@ async def erase_session(bank: MemoryBank, session_id: str) -> ErasureReceipt:
     """
     if session_id not in (await bank.sync()).sessions:
         raise MemoryNotFound(f"no session {session_id!r} for user {bank.scope.user_id!r}")
-
-    def chosen(state: BankState, rows: Sequence[JournalRow]) -> Erasure:
-        return of_session(state, rows, session_id)
-
+    chosen = partial(of_session, session_id=session_id)
     return await _erased(bank, chosen, what="session", name=session_id)
 
 
@@ -86,7 +83,7 @@ async def _erased(
     await bank.refresh()
     plan = await _planned(bank, bank.state, chosen)
     own = plan.erasure
-    needles = set(await aside(_needles, bank, own))
+    needles = set(await aside(_needles, bank, own, plan.near))
     journal = bank.log.journal
     others = [  # the other memories of the user in the same journal; forks are among them
         MemoryBank(embedder=bank.embedder, scope=scope, journal=journal)
@@ -103,23 +100,24 @@ async def _erased(
             continue
         await other.refresh()
         copy = await _planned(other, other.state, in_copy)
-        needles.update(await aside(_needles, other, copy.erasure))
+        needles.update(await aside(_needles, other, copy.erasure, copy.near))
         rewrites += (await _rewritten(other, copy, what))[1]
         copies += 1
     reach("redact.planned")
-    erasure, changed, at = await _rewritten(bank, plan, what)
+    plan, changed, at = await _rewritten(bank, plan, what)
     reach("redact.written")
     await bank.settle()
     sought = sorted(needles)[:: 1 + len(needles) // _MOST_NEEDLES]
     places, unproven = await asyncio.to_thread(searched, journal, sought)
-    left = [await aside(_still_named, await each.sync(), erasure) for each in (bank, *others)]
+    left = [await aside(_still_named, await bank.sync(), plan.erasure, plan)]
+    left += [await aside(_still_named, await other.sync(), plan.erasure) for other in others]
     let_go(*(part for other in others for part in (other.state, other.view.index)))
     return ErasureReceipt(
         what=what,
         name_digest=hashlib.sha256(name.encode()).hexdigest(),
-        items=len(erasure.items),
-        turns=len(erasure.turns),
-        nodes=len(erasure.nodes),
+        items=len(plan.erasure.items),
+        turns=len(plan.erasure.turns),
+        nodes=len(plan.erasure.nodes),
         rewritten=rewrites + changed,
         needles=len(sought),
         places=places,
@@ -139,6 +137,8 @@ class _Plan:
     state: BankState
     erasure: Erasure
     rows: Sequence[JournalRow]
+    near: Sequence[MemoryItem]
+    """The items whose text may hold an erased one."""
 
 
 async def _planned(bank: MemoryBank, state: BankState, chosen: _Choice) -> _Plan:
@@ -155,7 +155,11 @@ async def _planned(bank: MemoryBank, state: BankState, chosen: _Choice) -> _Plan
         )
         rows = [row async for row in found]
         erasure = await aside(chosen, state, rows)
-    return _Plan(chosen, state, erasure, rows)
+    return _Plan(chosen, state, erasure, rows, await aside(_near, state, erasure))
+
+
+def _near(state: BankState, erasure: Erasure) -> list[MemoryItem]:
+    return erasure.near([item for _, item in pairs(state.items)], lambda item: item.text)
 
 
 def _names(state: BankState, erasure: Erasure) -> frozenset[str]:
@@ -192,17 +196,17 @@ def _as_json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-async def _rewritten(bank: MemoryBank, plan: _Plan, what: str) -> tuple[Erasure, int, datetime]:
-    """Rewrite a journal; return what was erased, the number of entries, and the moment."""
-    erasure, changes = plan.erasure, dict[int, Entry]()
+async def _rewritten(bank: MemoryBank, plan: _Plan, what: str) -> tuple[_Plan, int, datetime]:
+    """Rewrite a journal; return what was carried out, the number of entries, and the moment."""
+    changes = dict[int, Entry]()
 
     async def make(state: BankState) -> Rewriting:
-        nonlocal erasure, changes
-        now = plan if plan.state is state else await _planned(bank, state, plan.chosen)
-        erasure, changes = now.erasure, await aside(rewritten, now.rows, now.erasure)
-        after = await aside(taken_out, state, now.rows, erasure)
+        nonlocal plan, changes
+        plan = plan if plan.state is state else await _planned(bank, state, plan.chosen)
+        changes = await aside(rewritten, plan.rows, plan.erasure)
+        after = await aside(taken_out, state, plan.rows, plan.erasure, plan.near)
         if after is not None:
-            return changes, after, await aside(_reworded, state, erasure)
+            return changes, after, await aside(_reworded, state, plan.erasure)
         rows = [row async for row in bank.rows()]
         after = await aside(_state_of, rows, changes)
         let_go(rows)
@@ -210,8 +214,9 @@ async def _rewritten(bank: MemoryBank, plan: _Plan, what: str) -> tuple[Erasure,
 
     row = await bank.log.redact(make, reason=what)
     arena = bank.view.index.arena
-    arena.forget(await aside(list, filter(erasure.names, arena.texts())))
-    return erasure, len(changes), row.recorded_at
+    texts = await aside(plan.erasure.near, list(arena.texts()), str)
+    arena.forget(filter(plan.erasure.names, texts))
+    return plan, len(changes), row.recorded_at
 
 
 def _reworded(state: BankState, erasure: Erasure) -> frozenset[str]:
@@ -255,9 +260,17 @@ def searched(journal: object, needles: Sequence[bytes]) -> tuple[tuple[Place, ..
     ), None
 
 
-def _still_named(state: BankState, erasure: Erasure) -> tuple[str, ...]:
-    """Return the items whose texts still say what was erased."""
-    return tuple(sorted(name for name, item in pairs(state.items) if erasure.names(item.text)))
+def _still_named(state: BankState, erasure: Erasure, plan: _Plan | None = None) -> tuple[str, ...]:
+    """Return the items whose texts still say what was erased.
+
+    With a `plan`, those are looked at that were near then, and that changed since.
+    """
+    names = None if plan is None else names_between(plan.state, state)
+    if plan is None or names is None:
+        near = _near(state, erasure)
+    else:
+        near = filter(None, map(state.items.get, names.union(item.id for item in plan.near)))
+    return tuple(sorted(item.id for item in near if erasure.names(item.text)))
 
 
 def _state_of(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> BankState:
@@ -267,15 +280,18 @@ def _state_of(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> BankS
     return state
 
 
-def _needles(bank: MemoryBank, erasure: Erasure) -> list[bytes]:
-    """Return the bytes to search for: texts as they are and as JSON, and vectors."""
+def _needles(bank: MemoryBank, erasure: Erasure, near: Iterable[MemoryItem]) -> list[bytes]:
+    """Return the bytes to search for: texts as they are and as JSON, and vectors.
+
+    A text that another item, one of those `near`, or another turn says is left out.
+    """
     state = bank.state
     texts = {version.text for name in erasure.items for version in state.versions(name)}
     texts |= {turn.said for name in erasure.turns if (turn := state.turn(name)) is not None}
-    stay = [item.text for name, item in pairs(state.items) if name not in erasure.items]
-    for _, session in pairs(state.sessions):
-        stay += [turn.said for turn in session.turns if turn.id not in erasure.turns]
-    others = [folded(text) for text in stay if erasure.may_name(text)]
+    stay = [item.text for item in near if item.id not in erasure.items]
+    turns = [turn for _, session in pairs(state.sessions) for turn in session.turns]
+    said = [turn.said for turn in turns if turn.id not in erasure.turns]
+    others = list(map(folded, [*stay, *erasure.near(said, str)]))
     needles: set[bytes] = set()
     for text in texts:
         if any(folded(text) in other for other in others):
@@ -291,7 +307,7 @@ def _needles(bank: MemoryBank, erasure: Erasure) -> list[bytes]:
 def needles_of_all(bank: MemoryBank) -> list[bytes]:
     """Return the bytes to search for when a whole memory is erased."""
     state = bank.state
-    return _needles(bank, Erasure(items=frozenset(state.items), turns=frozenset(state.turns)))
+    return _needles(bank, Erasure(items=frozenset(state.items), turns=frozenset(state.turns)), ())
 
 
 def vector_bytes(bank: MemoryBank, ids: Iterable[str]) -> list[bytes]:

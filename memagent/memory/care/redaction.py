@@ -10,13 +10,14 @@ reasons and in refused ops, so a commit that loses anything loses those altogeth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import TypeVar
 
 from memagent.core.ops import Noop
-from memagent.core.records import EventEdge, NodeKind, Session, Turn
+from memagent.core.records import EventEdge, MemoryItem, NodeKind, Session, Turn
 from memagent.core.snapshot import (
     AppliedOp,
     Commit,
@@ -35,6 +36,7 @@ from memagent.core.snapshot import (
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
 from memagent.state.fold import BankState, folded, without
 
+T = TypeVar("T")
 ERASED_WORDS = "[erased]"
 # Texts shorter than this occur by chance, and are not looked for in other texts.
 _SHORTEST = 6
@@ -56,10 +58,13 @@ class Erasure:
         """The longest word of each erased text."""
         return frozenset(max(text.split(), key=len) for text in self.texts)
 
-    def may_name(self, text: str) -> bool:
-        """Tell, quickly, whether a text may hold an erased one: it has a word of it."""
-        plain = text.casefold()
-        return any(hint in plain for hint in self._hints)
+    def near(self, things: Sequence[T], text_of: Callable[[T], str]) -> list[T]:
+        """Return those of many things whose text may hold an erased one: it has a word of it."""
+        plain = [text_of(thing).casefold() for thing in things]
+        whole = "\n".join(plain)
+        hints = [hint for hint in self._hints if hint in whole]
+        places = {at for hint in hints for at, text in enumerate(plain) if hint in text}
+        return [things[at] for at in sorted(places)]
 
     def counts(self, key: str) -> bool:
         """Tell whether a key of the id counter has an erased turn."""
@@ -67,8 +72,6 @@ class Erasure:
 
     def names(self, text: str) -> bool:
         """Tell whether a text holds an erased one."""
-        if not self.may_name(text):
-            return False
         plain = folded(text)
         return any(
             erased in plain if len(erased) >= _SHORTEST else erased == plain
@@ -166,16 +169,17 @@ def _graph_of(entry: Entry) -> GraphDelta | None:
 def redacted(entry: Entry, erasure: Erasure) -> Entry:
     """Return an entry without what is erased; the same object if it names nothing of it."""
     match entry:
+        case (
+            SessionStored(session=holder) | TrialStarted(trial=holder) | TrialEnded(trial=holder)
+        ) if holder.id in erasure.sessions:
+            return Redacted()
+        case TurnsAdded(session_id=name) if name in erasure.sessions:
+            return Redacted()
         case SessionStored():
-            if entry.session.id in erasure.sessions:
-                return Redacted()
-            session = _session(entry.session, erasure)
-            return entry if session is entry.session else SessionStored(session=session)
+            return _or_same(entry, SessionStored(session=_session(entry.session, erasure)))
         case TurnsAdded():
-            if entry.session_id in erasure.sessions:
-                return Redacted()
             turns = _turns(entry.turns, erasure)
-            return entry if turns == entry.turns else entry.model_copy(update={"turns": turns})
+            return _or_same(entry, entry.model_copy(update={"turns": turns}))
         case Commit():
             return _commit(entry, erasure)
         case GraphDelta():
@@ -312,8 +316,6 @@ def _trials(trials: TrialChanges, erasure: Erasure) -> TrialChanges:
 
 
 def _trial_entry(entry: TrialStarted | TrialEnded, erasure: Erasure) -> Entry:
-    if entry.trial.id in erasure.sessions:
-        return Redacted()
     update: dict[str, object] = {"trial": _trial(entry.trial, erasure)}
     if isinstance(entry, TrialEnded):
         update["stats"] = _stats(entry.stats, erasure)
@@ -355,15 +357,18 @@ def sessions_of(state: BankState, erasure: Erasure) -> frozenset[str]:
     return frozenset(state.turns[name][0] for name in erasure.turns if name in state.turns)
 
 
-def taken_out(state: BankState, rows: Sequence[JournalRow], erasure: Erasure) -> BankState | None:
+def taken_out(
+    state: BankState, rows: Sequence[JournalRow], erasure: Erasure, near: Iterable[MemoryItem]
+) -> BankState | None:
     """Return the state that the rewritten rows lead to; None where only a replay can tell.
 
     A name that goes from every row goes from the state. Where a row loses the assignment
-    of a name that stays, an earlier one shows again.
+    of a name that stays, an earlier one shows again. An item with an erased text, if
+    there is one, is among those `near`.
     """
-    others = (item for item in state.active() if item.id not in erasure.items)
+    others = (item for item in near if item.active and item.id not in erasure.items)
     if any(_uncovers(row.entry, erasure) for row in rows) or any(
-        erasure.names(item.text) and folded(item.text) in erasure.texts for item in others
+        folded(item.text) in erasure.texts for item in others
     ):
         return None
     trials = (

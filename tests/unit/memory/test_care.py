@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bank_kit import fact, propose as commit
+from hypothesis import given, strategies as st
 
 from memagent import Agent
 from memagent.core.errors import InputError, MemoryNotFound, VersionConflict
@@ -17,9 +18,11 @@ from memagent.core.snapshot import SourceFilter
 from memagent.embed.static import HashEmbedder
 from memagent.journal.in_memory import MemoryJournal
 from memagent.memory.bank import MemoryBank
+from memagent.memory.care.erasure import Erasure
 from memagent.memory.facade import Memory
 from memagent.pages.journal_words import describe_entry
 from memagent.protocols import Matrix
+from memagent.state.fold import folded
 
 PLACES = ("Rome", "Oslo", "Lima")
 IBAN, THIEF = "Ana's account is NO93 1111.", "Ana's account is NO66 9999."
@@ -306,3 +309,15 @@ async def test_what_stays_keeps_its_place_in_the_graph(memory: Memory) -> None:
     assert len(await memory.get_all()) == 3
     replayed = MemoryBank(embedder=HashEmbedder(), journal=memory.bank.log.journal)
     assert (await replayed.sync()).digest() == memory.bank.state.digest()
+
+
+_SAID = st.text("aAß İs\n\t.", max_size=12)
+
+
+@given(st.lists(_SAID, max_size=6), st.lists(_SAID, max_size=3))
+def test_a_text_that_holds_an_erased_one_is_always_near(said: list[str], gone: list[str]) -> None:
+    erasure = Erasure(texts=frozenset(filter(None, map(folded, gone))))
+    texts = [*said, *gone, *(f"{text} {other}" for text in gone for other in said)]
+    assert [text for text in texts if erasure.names(text)] == [
+        text for text in erasure.near(texts, str) if erasure.names(text)
+    ]

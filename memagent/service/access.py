@@ -42,6 +42,8 @@ P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 _WARNED: Final[WeakSet[Service]] = WeakSet()
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+# The sender of a request where no program names one.
+_NOBODY: Final = Asker()
 CALLER: Final = "memagent.caller"
 """Key of the scope under which the gate keeps the caller of a request."""
 PROXIED: Final = (
@@ -210,7 +212,7 @@ class Call:
     def __init__(
         self, request: Request, service: Service, caller: Caller, scope: Scope, key: str | None
     ) -> None:
-        self.asker = Asker()
+        self.asker = _NOBODY
         """Who asks, on the paths of chat programs."""
         self.request, self.service, self.caller, self.scope, self.key = (
             request,
@@ -311,7 +313,7 @@ def may(
         run_id: RunId = None,
         key: RequestKey = None,
     ) -> Call:
-        asker = await _asker_of(request) if for_programs else Asker()
+        asker = await _asker_of(request) if for_programs else _NOBODY
         caller: Caller = request.scope.get(CALLER) or identify(request, service_of(request))
         if caller.user_id is None:
             if user_id is not None and asker.user not in (None, user_id):

@@ -36,6 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from memagent.client.http import FieldFault, Problem, plain_problem, problem_of
 from memagent.core.errors import MemAgentError
 from memagent.service.access import CALLER, identify
+from memagent.service.data.leases import LOCAL
 from memagent.service.hosting import Service
 from memagent.service.metrics import PLACE, spent_in, tell
 from memagent.tracing import METHODS, end_request, request_span
@@ -385,7 +386,7 @@ class _Place:
 
     def admit(self) -> Problem | None:
         """Admit a known caller's connection; take the place of a request without a body."""
-        if CALLER in self._scope and self._service.keys.ever:
+        if self._scope.get(CALLER, LOCAL) is not LOCAL:
             self._admit()
         return None if self.has_body else self.take()
 

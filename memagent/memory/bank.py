@@ -217,7 +217,8 @@ class MemoryBank:
 
     async def search(self, query: Query, *, k: int) -> list[Hit]:
         """Return at most k hits by the query's recipe, best first, ties by id."""
-        return (await self.search_many([query], k=k))[0]
+        (candidates,) = await self.candidates([query], k=k)
+        return hits_of(candidates)
 
     async def search_many(
         self, queries: Sequence[Query], *, k: int, explain: bool = True

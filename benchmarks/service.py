@@ -191,7 +191,9 @@ def ours(
     filling = [sys.executable, __file__, *map(str, sizes), "--fill", str(path)]
     subprocess.run(filling, check=True, env={**os.environ, **code})
     port = free_port()
-    command = [sys.executable, "-m", "memagent.cli.app", "serve", "--db", str(path)]
+    # -P: `-m` alone would import from the present folder before the other checkout
+    python = [sys.executable] if source is None else [sys.executable, "-P"]
+    command = [*python, "-m", "memagent.cli.app", "serve", "--db", str(path)]
     with running([*command, "--port", str(port)], port, wait_s=300.0, **code) as pid:
         empty = rss_mb(pid)
         opening = drive(port, once_each(users), connections=given.connections)

@@ -112,8 +112,8 @@ def unit_rows(rows: Matrix, *, fallback_keys: list[str]) -> Matrix:
     A row without a direction takes the hashed direction of its key (N,).
     """
     lengths = np.sqrt(np.vecdot(rows, rows))
-    if len(lengths) and lengths.min() < _SMALLEST_LENGTH:
-        for row in np.flatnonzero(lengths < _SMALLEST_LENGTH):
+    for row, length in enumerate(lengths.tolist()):
+        if length < _SMALLEST_LENGTH:
             rows[row] = hashed_direction(fallback_keys[row], rows.shape[1])
             lengths[row] = 1.0
     rows /= lengths[:, None]
@@ -148,10 +148,8 @@ def checked_rows(answer: np.typing.ArrayLike, *, texts: int, dim: int, embedder_
 
 def off_unit(rows: Matrix) -> dict[int, float]:
     """Return the lengths of the rows (N, D) that are not finite or not of unit length."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares: list[float] = np.vecdot(rows, rows).tolist()
-    # for the one row of a query numpy would take longer from here on
-    lengths = enumerate(map(sqrt, squares))
+    # row by row: a query has one, and no number of a row makes `vdot` warn
+    lengths = enumerate(map(sqrt, map(np.vdot, rows, rows)))
     return {at: length for at, length in lengths if not abs(length - 1.0) <= UNIT_TOLERANCE}
 
 
@@ -426,16 +424,17 @@ class StaticEmbedder:
         sums: Matrix = np.zeros((len(texts), self.dim), dtype=np.float32)
         keys = [readable(text[:MAX_CHARS]) for text in texts]
         table, unknown_length = self._table, np.float32(self._table.unknown_length)
-        for position, text in enumerate(keys):
+        for text, total in zip(keys, sums, strict=True):
             rows: list[int] = []
             for word in table.tokeniser.words(text):
                 known = table.tokeniser.pieces(word)
                 rows.extend(known)
                 if not known:
-                    sums[position] += hashed_direction(word, self.dim) * unknown_length
+                    total += hashed_direction(word, self.dim) * unknown_length
             for start in range(0, len(rows), _GATHER_PIECES):
-                picked = np.asarray(rows[start : start + _GATHER_PIECES])
-                sums[position] += table.scales[picked] @ table.vectors[picked].astype(np.float32)
+                picked = rows[start : start + _GATHER_PIECES]
+                pieces = table.vectors.take(picked, axis=0).astype(np.float32)
+                total += table.scales.take(picked) @ pieces
         return unit_rows(sums, fallback_keys=keys)
 
 

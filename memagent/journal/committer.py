@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -291,6 +291,9 @@ class Committer:
         # Ends of the logs lately written to, where nobody else writes; changed only
         # after a commit.
         self._tips: dict[ScopeKey, Tip] = {}
+        # Heads of the other logs that were asked for; a new table whenever tips are forgotten,
+        # so that whoever is asking meanwhile fills the old one.
+        self._heads: dict[ScopeKey, int] = {}
         self._written_bytes = 0
         self._connection: DriverConnection | None = None
         try:  # and finish what a crash left undone
@@ -305,13 +308,25 @@ class Committer:
             self._disconnect()
             raise
 
-    def head(self, scope: ScopeKey) -> int | None:
-        """Return the committed head of a scope written to lately.
+    def head(self, scope: ScopeKey, look_up: Callable[[ScopeKey], int]) -> int:
+        """Return the committed head of a scope, where nobody else writes.
 
-        None means that the database has to be asked. May be called from any thread.
+        `look_up` asks the database for one that is not known. May be called from any thread.
         """
-        tip = self._tips.get(scope)
-        return None if tip is None else tip.head
+        tip, heads = self._tips.get(scope), self._heads
+        if tip is not None:
+            return tip.head
+        if len(heads) > _MAX_TIPS:
+            heads.clear()
+        head = heads.get(scope)
+        if head is None:
+            head = heads[scope] = look_up(scope)
+        return head
+
+    def _forget(self) -> None:
+        """Forget the ends of all logs; the heads first, which are older than the tips."""
+        self._heads = {}
+        self._tips.clear()
 
     def commit(self, requests: list[AppendRequest]) -> list[Outcome]:
         """Write requests in one transaction and return the outcome of each; never raises."""
@@ -405,7 +420,7 @@ class Committer:
             crash_points.reach("commit.before")
             self._finish(cursor, transaction)
         except BaseException:
-            self._tips.clear()
+            self._forget()
             try:
                 if backend.in_transaction(connection):
                     connection.execute("ROLLBACK")
@@ -425,7 +440,7 @@ class Committer:
     def _note(self, transaction: Transaction) -> None:
         """Remember what a committed transaction changed."""
         if len(self._tips) > _MAX_TIPS:
-            self._tips.clear()
+            self._forget()
         if not self._backend.shared:
             self._tips.update(transaction.tips)
         if self._backend.book is not None:

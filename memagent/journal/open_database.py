@@ -480,8 +480,9 @@ class DatabaseJournal:
         self._check()
         if self.backend.shared:
             return await asyncio.to_thread(self._reader.head, scope_key(scope))
-        head = None if self._writer is None else self._writer.committer.head(scope_key(scope))
-        return self._reader.head(scope_key(scope)) if head is None else head
+        if self._writer is None:
+            return self._reader.head(scope_key(scope))
+        return self._writer.committer.head(scope_key(scope), self._reader.head)
 
     async def scopes(self) -> list[Scope]:
         """Return every scope that holds something, in order of key; erased ones are nameless."""

@@ -1,10 +1,7 @@
 """The journal in a SQLite file: its backend, the journal itself, and copies of a store.
 
-One process writes, so ends of logs are remembered; the writer moves the write-ahead log
-along.
-
-`Heads` asks for SQLite's `data_version`, a counter in shared memory that moves when any
-other connection commits, and looks a head up only when it has moved.
+One process writes, so it remembers ends of logs; a process that only reads looks them up
+each time. The writer moves the write-ahead log along.
 
 `SqlJournal` keeps an append-only log a scope. An append is durable before it is
 acknowledged; threads share the journal, other processes read it.

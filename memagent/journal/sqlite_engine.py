@@ -20,7 +20,6 @@ import errno
 import os
 import sqlite3
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
@@ -53,7 +52,6 @@ death of the process.
 _BUSY_S: Final = 5.0
 WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _READ_CONNECTIONS: Final = 4
-_MAX_HEADS: Final = 65_536
 _LOCK_POLL_S: Final = 0.02
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 # What an error of SQLite is for the caller, by its code.
@@ -202,18 +200,13 @@ if sys.platform != "win32":
 class ReadPool:
     """Read-only connections that stay out of transactions; each is lent to one thread.
 
-    The one given back last is lent first. At most four stay open for the next. The ends
-    of logs are watched by a connection of their own.
+    The one given back last is lent first. At most four stay open for the next.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._free: deque[sqlite3.Connection] = deque()
         self._closed = False
-        self._lock = threading.Lock()
-        self._watch: sqlite3.Connection | None = None
-        self._version = -1
-        self._heads: dict[ScopeKey, int] = {}
         _POOLS.add(self)
 
     @contextmanager
@@ -239,21 +232,12 @@ class ReadPool:
     def head(self, scope: ScopeKey) -> int:
         """Return the sequence of a scope's last row, 0 when it has none.
 
-        It is looked up again only after another connection has committed: a known one
-        costs microseconds. Raises `sqlite3.Error`.
+        Raises `sqlite3.Error`.
         """
-        with self._lock:
-            if self._watch is None:
-                self._watch = connect_for_reading(self._path)
-            (version,) = self._watch.execute("PRAGMA data_version").fetchone()
-            if version != self._version or len(self._heads) > _MAX_HEADS:
-                self._heads.clear()
-                self._version = version
-            head = self._heads.get(scope)
-            if head is None:
-                row = self._watch.execute(SQLITE.head, (scope_digest(scope),)).fetchone()
-                head = self._heads[scope] = 0 if row is None else row[0]
-            return head
+        digest = scope_digest(scope)
+        with self.reading([digest]) as connection:
+            row = connection.execute(SQLITE.head, (digest,)).fetchone()
+        return 0 if row is None else row[0]
 
     def close(self) -> None:
         """Close the connections; one that is lent is closed when it comes back."""
@@ -261,10 +245,6 @@ class ReadPool:
         _POOLS.discard(self)
         while self._free:
             self._free.pop().close()
-        with self._lock:
-            if self._watch is not None:
-                self._watch.close()
-                self._watch = None
 
 
 def wal_bytes(path: Path) -> int:

@@ -214,7 +214,8 @@ class MemoryBank:
 
     async def search(self, query: Query, *, k: int) -> list[Hit]:
         """Return at most k hits by the query's recipe, best first, ties by id."""
-        return (await self.search_many([query], k=k))[0]
+        (candidates,) = await self.candidates([query], k=k)
+        return hits_of(candidates)
 
     async def search_many(
         self, queries: Sequence[Query], *, k: int, explain: bool = True
@@ -224,11 +225,17 @@ class MemoryBank:
         Without `explain` the hits and scores are the same, but `why` is empty, which
         takes less time. To search the past, use a bank from `timetravel.as_of`.
         """
+        found = await self.candidates(queries, k=k, explain=explain)
+        return [hits_of(candidates, explain=explain) for candidates in found]
+
+    async def candidates(
+        self, queries: Sequence[Query], *, k: int, explain: bool = True
+    ) -> list[list[Candidate]]:
+        """Return the items that `search_many` makes hits of."""
         await self.log.sync()
         now = self.log.clock()
         await self.follow(now)
-        found = await self.view.search(queries, k=k, now=now, explain=explain)
-        return [hits_of(candidates, explain=explain) for candidates in found]
+        return await self.view.search(queries, k=k, now=now, explain=explain)
 
     async def most_similar(self, texts: Sequence[str], *, k: int) -> list[list[Candidate]]:
         """Return the k items most like each text by cosine and keyword, best first, ties by id."""

@@ -453,8 +453,8 @@ async def ranked(
     """
     with operation_span("search_memory", capture=memory.capture_content) as span:
         bank, query, chosen = await _resolved(memory, text, options)
-        found = await bank.search_many([query] if query else [], k=chosen.k, explain=False)
-        scored = [(hit.item, hit.score) for hits in found for hit in hits if hit.item is not None]
+        found = await bank.candidates([query] if query else [], k=chosen.k, explain=False)
+        scored = [(each.item, each.score) for candidates in found for each in candidates]
         if span.recording and query is not None:
             put_search(span, query, [item for item, _ in scored], k=chosen.k)
         return scored

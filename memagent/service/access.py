@@ -14,7 +14,7 @@ import hashlib
 import ipaddress
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache, wraps
 from inspect import signature
@@ -42,6 +42,8 @@ P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 _WARNED: Final[WeakSet[Service]] = WeakSet()
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+# The sender of a request where no program names one.
+_NOBODY: Final = Asker()
 CALLER: Final = "memagent.caller"
 """Key of the scope under which the gate keeps the caller of a request."""
 PROXIED: Final = (
@@ -77,7 +79,7 @@ RequestKey = Annotated[
 
 def service_of(connection: HTTPConnection) -> Service:
     """Return the service a connection belongs to."""
-    return connection.app.state.service
+    return connection.scope["app"].state.service
 
 
 def caller_of(connection: HTTPConnection) -> Caller:
@@ -94,12 +96,14 @@ def identify(connection: HTTPConnection, service: Service) -> Caller:
 
     Raises `ServiceError` (`unauthorized`, `misdirected`).
     """
-    headers = connection.headers
+    # of a header that comes twice the first; `connection.headers` would look six times
+    pairs = reversed(connection.scope["headers"])
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
     scheme, _, key = headers.get("authorization", "").partition(" ")
     if not key and (key := headers.get("x-api-key", "")):  # as Anthropic's clients send it
         scheme = "bearer"
     if not service.keys.ever:
-        _check_local(connection, service)
+        _check_local(connection, headers, service)
         if key and service not in _WARNED:  # a token that nobody checks
             _WARNED.add(service)
             _log.warning(
@@ -138,14 +142,15 @@ def metered(service: Service, caller: Caller) -> Caller:
     return caller
 
 
-def _check_local(connection: HTTPConnection, service: Service) -> None:
-    peer = connection.client.host if connection.client is not None else ""
+def _check_local(connection: HTTPConnection, headers: Mapping[str, str], service: Service) -> None:
+    peer = (connection.scope.get("client") or ("", 0))[0]
     # a proxy that was only told where to send requests speaks the oldest HTTP and hides the rest
     proxied = connection.scope.get("http_version") == "1.0"
-    added = any(
-        name.startswith(PROXIED) and name != b"x-client-request-id"  # OpenAI's programs send it
+    added = [
+        name
         for name, _ in connection.scope["headers"]
-    )
+        if name.startswith(PROXIED) and name != b"x-client-request-id"  # OpenAI's programs send it
+    ]
     if not is_loopback(peer) or proxied or added:
         raise ServiceError(
             "without any API key only requests of this machine are served; make one:  memagent "
@@ -154,8 +159,8 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
             code="unauthorized",
         )
     own_names = _LOOPBACK_NAMES | set(service.settings.hosts)
-    host, port = _place_in(f"{connection.scope['scheme']}://{connection.headers.get('host', '')}")
-    origin = connection.headers.get("origin")
+    host, port = _place_in(f"{connection.scope['scheme']}://{headers.get('host', '')}")
+    origin = headers.get("origin")
     origin_host, origin_port = (host, port) if origin is None else _place_in(origin)
     if host not in own_names or origin_host not in own_names or origin_port != port:
         raise ServiceError(
@@ -163,7 +168,6 @@ def _check_local(connection: HTTPConnection, service: Service) -> None:
             "API key",
             code="misdirected",
         )
-    headers = connection.headers
     # another port of this machine is another origin; a link that leads here is followed
     followed = headers.get("sec-fetch-mode") == "navigate" and connection.scope["method"] == "GET"
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not followed:
@@ -208,7 +212,7 @@ class Call:
     def __init__(
         self, request: Request, service: Service, caller: Caller, scope: Scope, key: str | None
     ) -> None:
-        self.asker = Asker()
+        self.asker = _NOBODY
         """Who asks, on the paths of chat programs."""
         self.request, self.service, self.caller, self.scope, self.key = (
             request,
@@ -309,7 +313,7 @@ def may(
         run_id: RunId = None,
         key: RequestKey = None,
     ) -> Call:
-        asker = await _asker_of(request) if for_programs else Asker()
+        asker = await _asker_of(request) if for_programs else _NOBODY
         caller: Caller = request.scope.get(CALLER) or identify(request, service_of(request))
         if caller.user_id is None:
             if user_id is not None and asker.user not in (None, user_id):

@@ -9,8 +9,8 @@ dependencies than the search takes; `docs/research/measurements.md` has the figu
 `FastRoutes` stands before all other routes. It takes the requests whose method and path name a
 function with the parameters `body` and `call`, reads both itself and calls the function
 behind the same checks of key and scope. Whatever is not plain (other parameters, an
-idempotency key, another content type, a body that the model refuses) goes on to the
-framework, so every refusal is worded in one place. The tests hold both ways equal.
+idempotency key, another content type, a body in pieces or one that the model refuses) goes
+on to the framework, so every refusal is worded in one place. The tests hold both ways equal.
 
 **MCP.** `McpMount` offers the memory as tools to MCP clients, with the keys and limits of
 the service. The user and the memory come from the connection, as for every other path: the API key,
@@ -224,23 +224,25 @@ class FastRoutes(BaseRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; leave one whose body is refused to the framework."""
         _, model, authorize = self._direct[scope["method"], scope["path"]]
-        request = Request(scope, receive, send)
-        content = await request.body()
+        message = await receive()
+        again = _once_more(message, receive)
+        content = b"" if message.get("more_body", True) else message.get("body", b"")
         try:
             body = model.model_validate(from_json(content))
-        except ValueError:  # not JSON, or refused
+        except ValueError:  # in pieces, not JSON, or refused
             scope[_PASSED] = True
-            await scope["router"].app(scope, _once_more(content, receive), send)
+            await scope["router"].app(scope, again, send)
             return
         names = _names_in(scope["query_string"])
         assert names is not None
+        request = Request(scope, again, send)
         response = await scope["route"].endpoint(body, await authorize(request, **names, key=None))
         await response(scope, receive, send)
 
 
-def _once_more(content: bytes, receive: Receive) -> Receive:
-    """Make a `receive` that gives a body which was read before."""
-    messages: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+def _once_more(message: Message, receive: Receive) -> Receive:
+    """Make a `receive` that gives a message which was read before, and then the others."""
+    messages = [message]
 
     async def again() -> Message:
         return messages.pop() if messages else await receive()

@@ -21,6 +21,7 @@ import re
 import secrets
 import time
 import traceback
+from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -35,6 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from memagent.client.http import FieldFault, Problem, plain_problem, problem_of
 from memagent.core.errors import MemAgentError
 from memagent.service.access import CALLER, identify
+from memagent.service.data.leases import LOCAL
 from memagent.service.hosting import Service
 from memagent.service.metrics import PLACE, spent_in, tell
 from memagent.tracing import METHODS, end_request, request_span
@@ -51,6 +53,8 @@ _BY_STATUS: Final = {
 _MOST_FAULTS: Final = 20
 ADMIT: Final = "memagent.admit"
 """Key of the scope under which the gate finds the function that admits a connection."""
+WHOLE: Final = "memagent.whole"
+"""Key of the scope of a request that has arrived with its whole body."""
 LEAST_BYTES_PER_S: Final = 16 * 1024
 """Slowest rate of a body that takes longer than its first allowance."""
 LATE: Final = "the request took too long to arrive"
@@ -268,7 +272,8 @@ class Gate:
         began = time.perf_counter()
         request_trace = request_span(scope["headers"])
         PLACE.set(scope)
-        given, own = dict(scope["headers"]).get(b"x-request-id", b""), next(self._count)
+        headers, own = dict(scope["headers"]), next(self._count)
+        given = headers.get(b"x-request-id", b"")
         request_id = given if _REQUEST_ID.fullmatch(given) else self._ids + b"%08x" % own
         scope["memagent.request_id"] = request_id.decode()
         status = 0
@@ -280,14 +285,18 @@ class Gate:
                 message["headers"] = _secured(message["headers"], request_id)
             await send(message)
 
-        place = _Place(self._service, scope)
+        place = _Place(self._service, scope, headers)
         try:
             problem = self._refusal(scope) or place.admit()
             if problem is not None:
                 problem = problem.model_copy(update={"request_id": request_id.decode()})
                 await problem_response(problem, _CLOSE, path=scope["path"])(scope, receive, answer)
             else:
-                await self._wait(scope)
+                unknown = CALLER not in scope and scope["path"] not in _ALWAYS
+                if unknown and self._service.keys.ever:
+                    # Callers with a key go first: of the others one begins in a round of the loop.
+                    async with self._turn:
+                        await asyncio.sleep(0)
                 await self._app(scope, self._limited(scope, receive, place), answer)
         except ClientDisconnect:
             pass
@@ -312,13 +321,6 @@ class Gate:
                 status=status or 499,
                 request_id=request_id.decode(),
             )
-
-    async def _wait(self, scope: Scope) -> None:
-        """Let callers with a key go first: of the others one begins in a round of the loop."""
-        unknown = scope["path"] not in _ALWAYS and CALLER not in scope
-        if unknown and self._service.keys.ever:
-            async with self._turn:
-                await asyncio.sleep(0)
 
     def _refusal(self, scope: Scope) -> Problem | None:
         """Return why the headers alone refuse a request."""
@@ -350,10 +352,11 @@ class Gate:
 
         With the end of the body the request takes its place among those at work.
         """
-        if not _has_body(scope):
+        if not place.has_body:
             return receive
         most, seen = self._most_bytes(scope), 0
-        receive = timed_body(receive, self._service.settings.body_s)
+        if WHOLE not in scope:
+            receive = timed_body(receive, self._service.settings.body_s)
 
         async def counted() -> Message:
             nonlocal seen
@@ -373,16 +376,19 @@ class Gate:
 class _Place:
     """The place of one request among those at work."""
 
-    def __init__(self, service: Service, scope: Scope) -> None:
+    def __init__(self, service: Service, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         self._service, self._scope = service, scope
         self._admit = scope.get(ADMIT, lambda: None)
         self._taken = False
+        self.has_body: Final = (
+            b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+        )
 
     def admit(self) -> Problem | None:
         """Admit a known caller's connection; take the place of a request without a body."""
-        if CALLER in self._scope and self._service.keys.ever:
+        if self._scope.get(CALLER, LOCAL) is not LOCAL:
             self._admit()
-        return None if _has_body(self._scope) else self.take()
+        return None if self.has_body else self.take()
 
     def take(self) -> Problem | None:
         """Take the place, or return why there is none."""
@@ -392,13 +398,13 @@ class _Place:
         if not self._taken and full and self._scope["path"] not in _ALWAYS:
             metrics.refuse("overloaded")
             return plain_problem("overloaded", _WHY["overloaded"], retryable=True)
-        metrics.in_flight += not self._taken
+        metrics.work(not self._taken)
         self._taken = True
         return None
 
     def leave(self) -> None:
         """Give the place back."""
-        self._service.metrics.in_flight -= self._taken
+        self._service.metrics.work(-self._taken)
         self._taken = False
 
 
@@ -407,13 +413,6 @@ def _response_to(exc: Exception, request_id: str) -> Response:
     if not isinstance(exc, MemAgentError):
         tell_failure(exc, request_id=request_id)
     return problem_response(problem_for(exc, request_id=request_id))
-
-
-def _has_body(scope: Scope) -> bool:
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
-        for name, value in scope["headers"]
-    )
 
 
 # Largest body of a request that names no caller, such as the form to sign in.

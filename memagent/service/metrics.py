@@ -189,14 +189,16 @@ def tell(
     line: dict[str, Any],
 ) -> None:
     """Log one line of JSON, with the ids of the request and the trace."""
-    ids = {
+    entry = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "event": event,
         "request_id": place.get("memagent.request_id") if place is not None else None,
         "trace_id": trace_id(),
+        **line,
     }
-    known = {name: value for name, value in ids.items() if value is not None}
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    log.info("%s", json.dumps({"at": at, **known, **line}))
+    words = (json.dumps({name: value for name, value in entry.items() if value is not None}),)
+    # `log.info` would walk the stack for the name of this file.
+    log.handle(log.makeRecord(log.name, logging.INFO, __file__, 0, "%s", words, None))
 
 
 def _ms(seconds: float) -> float:
@@ -257,21 +259,19 @@ class Metrics:
             registry=own,
             multiprocess_mode="livesum",
         )
-        self._in_flight = 0
+        self.in_flight = 0
+        """The number of requests at work in this process; `work` changes it."""
+        self._at_work.set_function(lambda: self.in_flight)
         self._all = own
         if _FOLDER in os.environ:
             self._all = CollectorRegistry()
             MultiProcessCollector(self._all)
 
-    @property
-    def in_flight(self) -> int:
-        """The number of requests at work in this process."""
-        return self._in_flight
-
-    @in_flight.setter
-    def in_flight(self, number: int) -> None:
-        self._in_flight = number
-        self._at_work.set(number)
+    def work(self, more: int) -> None:
+        """Count requests that begin, or with -1 one that ends."""
+        self.in_flight += more
+        if self._all is not self._registry:  # the other workers read it in a file
+            self._at_work.set(self.in_flight)
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""

@@ -52,7 +52,7 @@ from memagent.service.access import is_loopback
 from memagent.service.app import serve_app
 from memagent.service.data.database import ServiceDatabase
 from memagent.service.data.leases import KeyRing, LeaseTable
-from memagent.service.gate import ADMIT, LATE
+from memagent.service.gate import ADMIT, LATE, WHOLE
 from memagent.service.hosting import Service, serving_interpreter
 from memagent.service.metrics import shared_figures
 
@@ -146,7 +146,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Let the request go to the app, unless its head is too large."""
         if self._refused:
             return
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
         if size > self._limits.max_header_bytes:
             self._refuse("headers_too_large", _LARGE)
             return
@@ -164,6 +164,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """End a request; the next may come when it likes."""
         if not self._refused:
             self._in_request = False
+            self.scope[WHOLE] = True  # type: ignore[literal-required]
             self._clear_deadline()
             super().on_message_complete()
 

@@ -277,6 +277,9 @@ def _tracer() -> trace.Tracer | None:
     find = getattr(api, "get_tracer_provider", None)
     if api is None or find is None:
         return None
+    # Asking a library without a provider reads the environment, each time.
+    if _seen[0] is not None and getattr(api, "_TRACER_PROVIDER", find) is None:
+        return None
     provider = find()
     if provider is not _seen[0]:
         none = isinstance(provider, (api.ProxyTracerProvider, api.NoOpTracerProvider))

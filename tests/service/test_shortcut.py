@@ -4,7 +4,8 @@ same headers as the long way gives.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import httpx
@@ -108,6 +109,17 @@ def test_what_is_odd_is_answered_alike(
 ) -> None:
     with served.http() as http:
         assert both(http, path, body)["status"] == status
+
+
+def test_a_body_in_pieces_is_answered_alike(served: Served) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b'{"text": '
+        time.sleep(0.1)
+        yield b'"bees"}'
+
+    with served.http() as http:
+        whole = both(http, "/v1/search", '{"text": "bees"}')
+        assert shown(http.post("/v1/search", content=pieces(), headers=SHORT)) == whole
 
 
 def test_an_unknown_key_a_missing_scope_and_another_host_are_refused_alike() -> None:

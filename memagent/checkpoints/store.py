@@ -119,8 +119,8 @@ class FolderPlace:
 
     def __init__(self, folder: Path, *, writes: bool, key: bytes | None = None) -> None:
         self._folder, self.key = folder, key
+        # bytes written since the folder was last measured
         self._unmeasured: float = inf
-        """Bytes written since the folder was last measured."""
         if writes:
             for left in folder.glob(f"*{SUFFIX}.*.tmp"):
                 left.unlink(missing_ok=True)

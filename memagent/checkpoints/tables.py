@@ -416,16 +416,12 @@ def encoded_entries(
     content: Mapping[str, Any], form: Form
 ) -> Iterator[tuple[bytes, bytes | memoryview]]:
     """Yield (key, encoded value), what a map's base has first and in the base's order."""
-    layers = layers_of(content)
-    if layers is None:
-        entries = pairs(content)
-    else:
+    layers, encode = layers_of(content), form.encode
+    if layers is not None:
         table = cast("RecordTable[Any]", layers.base)
         for _, at in layers.unchanged():
             yield table.raw_key(at), table.raw(at)
-        entries = layers.changed()
-    encode = form.encode
-    for key, value in entries:
+    for key, value in pairs(content) if layers is None else layers.changed():
         yield encoded(key), encode(value)
 
 

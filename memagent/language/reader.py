@@ -26,6 +26,7 @@ figures and limits. Shapes: N texts, D units of a vector (384).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -56,6 +57,13 @@ MANY_WORDS: Final = 30
 """Words of a long text, which tells more than one thing."""
 SURE: Final = 0.95
 """Least probability of a change where either text is long, or the new one says that things stay."""
+# The kind and the number that tell a thing from others: "flat 4 is", "the 2024 budget".
+_LABEL: Final = re.compile(
+    r"\W*(?:(?:the|my|our|der|die|das|el|la)\s+)?"
+    r"(?:((?:19|20)\d\d)\s+([^\W\d_]+)|([^\W\d_]+)\s+#?(\d+)"
+    r"(?=\s+(?:is|are|was|has|had|will|ist|war|hat|hatte|es|está|fue|tiene)\b))",
+    re.I,
+)
 _DAY_S: Final = 86_400.0
 _MOST_LEAD: Final = 6.0
 # Log odds against a change of the candidate that is not there beside a single one.
@@ -218,7 +226,9 @@ class Reader:
         same statement must leave half as much doubt as the first. A long text tells more than
         one thing, so that it hardly ever ends anything, nor is ended; one that says that
         things stay ("I still have my cat") hardly ever ends anything either. What the pair
-        head does not back is no change: in a small memory time alone would make one.
+        head does not back is no change: in a small memory time alone would make one. What
+        opens with another number of its kind ("flat 4 is", "the 2024 budget") is another
+        thing and ends nothing.
         """
         bar = self.thresholds.change
         shared = [(self.probability(own), own) for own in self.weigh(new, candidates)]
@@ -229,7 +239,11 @@ class Reader:
             longest = max(len(text.split()) for text in (new.text, candidates[own.index].text))
             if stays or longest > MANY_WORDS:
                 needed = max(needed, SURE)
-            if share >= needed and own.pair.change >= BACKED:
+            if (
+                share >= needed
+                and own.pair.change >= BACKED
+                and not _apart(new, candidates[own.index])
+            ):
                 relation: Literal["replaces", "ends"]
                 relation = "replaces" if own.pair.replaces >= own.pair.ends else "ends"
                 deed = _DEEDS[relation]
@@ -265,6 +279,13 @@ class Reader:
 
     def _states(self, statement: Statement) -> bool:
         return (statement.states or 0.0) >= self.thresholds.states
+
+
+def _apart(*pair: Statement) -> bool:
+    """Say whether two statements open with things of one kind and of different numbers."""
+    found = (_LABEL.match(statement.text.lower()) for statement in pair)
+    first, second = (set(filter(None, one.groups())) if one else set[str]() for one in found)
+    return [word.isdigit() for word in first & second] == [False]
 
 
 @lru_cache(maxsize=2)

@@ -349,11 +349,7 @@ class Memory(CareVerbs):
         """Return figures of the event graph as it stands."""
         from memagent.events.visibility import graph_stats
 
-        state, view = await self.bank.sync(), self.bank.view
-        stats = await aside(graph_stats, state, view.counted)
-        if view.state is state:
-            view.counted = state, stats
-        return stats
+        return await aside(graph_stats, await self.bank.sync())
 
     async def snapshot(self) -> MemorySnapshot:
         """Return the memory as an immutable value."""

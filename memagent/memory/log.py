@@ -29,7 +29,7 @@ from memagent.core.crash_points import reach
 from memagent.core.errors import StoreError, StoreReadOnly, VersionConflict, WrongLoop
 from memagent.core.long_work import LARGE, Slices, aside, is_large, let_go, rare_collections
 from memagent.core.records import Scope, system_clock
-from memagent.core.snapshot import Entry, GraphStats, JournalRow, Redacted
+from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector
 from memagent.search.fusion import Candidate
 from memagent.search.index import IndexView
@@ -108,8 +108,8 @@ class View:
     """The index of a state, and the searches in it."""
 
     __slots__ = (
-        "_indexing", "_pending", "_unembedded", "counted", "expired", "index", "past", "projector",
-        "sources", "state",
+        "_indexing", "_pending", "_unembedded", "expired", "index", "past", "projector", "sources",
+        "state",
     )  # fmt: skip
 
     def __init__(
@@ -124,8 +124,6 @@ class View:
             self.index, self._pending = IndexView(projector.arena), HashTrieSet(self.state.items)
         self.past: dict[tuple[int, AsOf], Projected] = {}
         """The last views of the past of a large memory; kept until words are erased."""
-        # the last figures of the graph, and their state; until then too
-        self.counted: tuple[BankState, GraphStats] | None = None
         self._unembedded: frozenset[str] = frozenset()
         """Items that the embedder failed on; they are tried again when it works again."""
         self._indexing: asyncio.Lock | None = None
@@ -178,7 +176,6 @@ class View:
         for past in self.past.values():
             let_go(*past.projection()[:2])
         self.past.clear()
-        self.counted = None
         if self.sources.networked is not None:
             self.sources.networked.erased()
         if differing is not None:
@@ -311,7 +308,8 @@ _REST: Final = 256
 # Recent states of a large memory that are kept, for a look at the past and for undo.
 _KEPT: Final = 16
 _ATTEMPTS: Final = 100
-# Longest first pause of a writer that came second; five further defeats double it.
+# Longest first pause of a writer that came second; it doubles with each further defeat, up to
+# 32 times.
 _PAUSE_S: Final = 0.002
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
 from math import isfinite, log1p
-from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -42,7 +41,6 @@ ARM_WEIGHTS = {
 """Weights in the fusion: words in context find most, the other arms settle the rest."""
 ORDER_DECIMALS: Final = 9
 _NO_REASONS: Final = Relevance()
-_ID_OF: Final[Callable[[MemoryItem], str]] = attrgetter("id")
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +144,6 @@ class Pool:
             self._listings.append((name, row_at[at], scores))
         self._pieces, self._places = pieces, places
         self._items: list[MemoryItem] | None = None
-        self._read: dict[int, MemoryItem] = {}
         self.scores: list[float] = (fused[places] + self.base).tolist()
         """The fused score of each row."""
         self.factors: dict[str, Floats] = {}
@@ -248,9 +245,8 @@ class Pool:
             self._read = dict(zip(kept, self._pieces.items_at(self._places[kept]), strict=True))
         else:
             self._read = {row: self._items[row] for row in kept}
-        order = dict(
-            zip(kept, zip(keys, map(_ID_OF, self._read.values()), strict=True), strict=True)
-        )
+        ids = [item.id for item in self._read.values()]
+        order = dict(zip(kept, zip(keys, ids, strict=True), strict=True))
         return sorted(kept, key=order.__getitem__)[:count]
 
     def candidates(self, rows: Sequence[int], scores: Sequence[float] | Floats) -> list[Candidate]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set as AbstractSet
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Final, TypeVar
 
@@ -275,6 +275,8 @@ def _inverse_graph(now: GraphState, before: GraphState, delta: GraphDelta) -> Gr
 
 
 T = TypeVar("T")
+# A look before the first: nothing has expired.
+_BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
 _NEXT: Final = timedelta(microseconds=1)
 
 
@@ -287,28 +289,27 @@ class ExpiredIds(AbstractSet[str]):
     __slots__ = ("_now", "_state")
 
     def __init__(self, state: BankState, now: datetime | None) -> None:
-        self._state, self._now = state, now
+        self._state, self._now = state, now or _BEFORE_ALL
 
     @classmethod
     def _from_iterable(cls, it: Iterable[T]) -> frozenset[T]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return frozenset(it)
 
     def __contains__(self, item_id: object) -> bool:
-        if self._now is None or not isinstance(item_id, str):
-            return False
-        moment = self._state.expiring.get(item_id)
+        moment = self._state.expiring.get(item_id) if isinstance(item_id, str) else None
         return moment is not None and moment <= self._now
 
     def __len__(self) -> int:
-        if self._now is None or not len(self._state.expiring):
+        if not len(self._state.expiring):
             return 0
         return self._state.orders.by("expiry", self._state).rank((self._now + _NEXT, ""))
 
     def __iter__(self) -> Iterator[str]:
-        now = self._now
-        if now is None or not len(self._state.expiring):
+        if not len(self._state.expiring):
             return iter(())
-        ended = takewhile(lambda key: key[0] <= now, self._state.orders.by("expiry", self._state))
+        ended = takewhile(
+            lambda key: key[0] <= self._now, self._state.orders.by("expiry", self._state)
+        )
         return (item_id for _, item_id in ended)
 
     def __hash__(self) -> int:
@@ -320,12 +321,10 @@ class ExpiredIds(AbstractSet[str]):
         Items that changed between the two states may be missing; whoever asks has
         heard of those already.
         """
-        now, then = self._now, before._now
-        if now is None or now == then or not len(self._state.expiring):
+        first, last = sorted((self._now, before._now))
+        if first == last or not len(self._state.expiring):
             return []
-        first, last = (now, now) if then is None else (min(then, now), max(then, now))
-        keys = self._state.orders.by("expiry", self._state)
-        later = iter(keys) if then is None else keys.since((first + _NEXT, ""))
+        later = self._state.orders.by("expiry", self._state).since((first + _NEXT, ""))
         return [item_id for _, item_id in takewhile(lambda key: key[0] <= last, later)]
 
 

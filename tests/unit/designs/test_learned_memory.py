@@ -140,6 +140,28 @@ def test_what_ends_nothing_changes_nothing(second: str) -> None:
         assert (first.text, first.version, first.active) == ("I have a cat, Miso.", 1, True)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Apartment 4 is rented to the Millers.", "Apartment 5 is rented to the Schmidts."),
+        ("The 2023 budget is 40,000 euros.", "The 2024 budget is 55,000 euros."),
+        ("Room 11 is painted red.", "Room 12 is painted blue."),
+    ],
+)
+def test_another_number_of_a_kind_is_another_thing(first: str, second: str) -> None:
+    with Agent(design="learned", path=":memory:") as agent:
+        agent.remember(first)
+        agent.remember(second)
+        assert sorted(active(agent)) == sorted([first, second])
+
+
+def test_the_same_number_of_a_kind_is_the_same_thing() -> None:
+    with Agent(design="learned", path=":memory:") as agent:
+        agent.remember("Room 11 is painted red.")
+        agent.remember("Room 11 is painted blue now.")
+        assert active(agent) == ["Room 11 is painted blue now."]
+
+
 def test_nobody_ends_what_another_speaker_said() -> None:
     with Agent(design="learned", path=":memory:") as agent:
         heard(agent, MOVE[0], [("Tim", "I moved to Vestrin last week, I live by the harbour now.")])

@@ -76,8 +76,8 @@ class MemoryBank:
         A journal is replayed at first use, from the memory's checkpoint on where
         `checkpoints` has one. `index` is a networked vector index that proposes
         candidates for the head of the journal; while it is away the bank searches by
-        itself. Forks and read-only banks never touch it. `reranker` has the
-        last word in searches whose recipe asks for one, those of forks too.
+        itself. Forks and read-only banks never touch it. `reranker` has the last word in
+        searches whose recipe asks for one, those of forks too.
         """
         networked = None if read_only else index
         sources = Sources(networked=networked, reranker=reranker, saved=checkpoints)
@@ -119,10 +119,7 @@ class MemoryBank:
         return self.log.clock()
 
     async def sync(self) -> BankState:
-        """Replay the entries appended since the last call.
-
-        Raises `WrongLoop` from a foreign event loop.
-        """
+        """Replay the entries appended since. Raises `WrongLoop` from a foreign event loop."""
         return await self.log.sync()
 
     async def get(self, item_id: str) -> MemoryItem:
@@ -214,8 +211,7 @@ class MemoryBank:
 
     async def search(self, query: Query, *, k: int) -> list[Hit]:
         """Return at most k hits by the query's recipe, best first, ties by id."""
-        (candidates,) = await self.candidates([query], k=k)
-        return hits_of(candidates)
+        return hits_of((await self.candidates([query], k=k))[0])
 
     async def search_many(
         self, queries: Sequence[Query], *, k: int, explain: bool = True

@@ -8,7 +8,8 @@ against the state that they are really applied to. A `View` hears of every state
 
 The `View` is the index of that state, which follows before the next search. It holds a
 state, an index of it (a value), and the items that the index has yet to catch up with. It
-follows a `Log` and never writes. Forks share the projector, whose vectors only grow.
+follows a `Log` and never writes. Forks share the projector, whose vectors and vocabulary
+only grow.
 """
 
 from __future__ import annotations
@@ -242,7 +243,8 @@ class View:
     ) -> list[list[Candidate]]:
         """Return at most k candidates for each query, best first, ties by id.
 
-        The queries are embedded in one batch. Without `explain` only the reasons are lacking.
+        The queries are embedded in one batch. Without `explain` items and scores are the
+        same, but the reasons are lacking.
         """
         if not queries or not len(self.index):
             return [[] for _ in queries]

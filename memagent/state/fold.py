@@ -514,16 +514,16 @@ def rebuilt(snapshot: MemorySnapshot) -> BankState:
         digest=snapshot.digest,
         changes=tuple(
             ItemChange(id=item.id, after=item, archive=snapshot.archive.get(item.id, ()))
-            for item in snapshot.items.values()
+            for _, item in pairs(snapshot.items)
         ),
         graph=GraphDelta(
             nodes=tuple(snapshot.graph.all_nodes()), edges=tuple(snapshot.graph.all_edges())
         ),
-        ordinals=tuple(snapshot.ordinals.items()),
-        stats=tuple(snapshot.stats.items()),
-        trials=tuple(snapshot.trials.items()),
-        done=tuple((name, tuple(chunks)) for name, chunks in snapshot.done.items()),
-        sessions=tuple(snapshot.sessions.values()),
+        ordinals=tuple(pairs(snapshot.ordinals)),
+        stats=tuple(pairs(snapshot.stats)),
+        trials=tuple(pairs(snapshot.trials)),
+        done=tuple((name, tuple(chunks)) for name, chunks in pairs(snapshot.done)),
+        sessions=tuple(session for _, session in pairs(snapshot.sessions)),
     )
     state = _after_restore(EMPTY_STATE, entry, snapshot.seq)
     state = replace(state, seq=snapshot.seq, orders=Orders(), trail=(Step(),))

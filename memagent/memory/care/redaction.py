@@ -34,6 +34,7 @@ from memagent.core.snapshot import (
     TurnsAdded,
 )
 from memagent.core.trials import Trial, TrialEnded, TrialStarted
+from memagent.state.adjacency import pairs
 from memagent.state.fold import BankState, folded, without
 
 T = TypeVar("T")
@@ -93,7 +94,7 @@ def of_session(state: BankState, rows: Sequence[JournalRow], session_id: str) ->
     turns = frozenset(turn.id for turn in session.turns) if session else frozenset[str]()
     items = {
         item.id
-        for item in state.items.values()
+        for _, item in pairs(state.items)
         if any(
             version.session_id == session_id or not turns.isdisjoint(version.source_turn_ids)
             for version in state.versions(item.id)
@@ -373,7 +374,7 @@ def taken_out(
         return None
     trials = (
         (name, None if name in erasure.sessions else _trial(trial, erasure))
-        for name, trial in state.trials.items()
+        for name, trial in pairs(state.trials)
     )
     keys = state.ordinals if erasure.sessions else ()
     taken = Restored(

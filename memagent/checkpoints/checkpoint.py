@@ -224,8 +224,10 @@ def _blobs_of(key: str, succ: Any) -> Iterator[tuple[bytes, list[bytes | memoryv
         yield other.encode("utf-8", "surrogatepass"), blobs
 
 
-# Records of each kind whose hashes a checkpoint carries, and documents looked at.
+# Most records of each kind whose hashes a checkpoint carries, and documents looked at.
 _SAMPLE: Final = 8
+# One of so many is in the sample.
+_SHARE: Final = 64
 _SAMPLE_BITS: Final = (1 << 128) - 1
 _ROOTS: Final = ("item_root", "stats_root", "ordinal_root", "trial_root")
 
@@ -292,7 +294,7 @@ def _names(keys: Iterable[bytes]) -> list[str]:
 
 
 def _some(values: Sequence[Any]) -> list[Any]:
-    return random.sample(values, min(_SAMPLE, len(values)))
+    return random.sample(values, min(_SAMPLE, -(-len(values) // _SHARE)))
 
 
 def _item_seal(state: BankState, key: str) -> str:
@@ -337,7 +339,7 @@ def read_checkpoint(file: CheckpointFile, origin: Origin) -> Projection:
 def _read_state(file: CheckpointFile, facts: Mapping[str, Any]) -> BankState:
     items, graph, *others = (int(root, 16) for root in facts["roots"])
     state = BankState(
-        **{name: read_map(file, name, form) for name, form in FORMS.items()},
+        **{name: read_map(file, name, form) for name, form in FORMS.items() if name in file},
         **dict(zip(_ROOTS, (items, *others), strict=True)),
         graph=read_graph(file, graph),
         seq=int(facts["seq"]),

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from io import BufferedRandom, FileIO
+from io import BufferedRandom, BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -136,11 +136,11 @@ class CheckpointFile:
         Raises `CheckpointUnusable` for one that is torn, damaged, of another format or
         not signed by the key, `FileNotFoundError` where there is none, and `OSError`.
         """
-        with path.open("rb", buffering=0) as file:
+        with BufferedReader(FileIO(path), _PIECE) as file:  # small sections come at one read
             return cls.read(file, key)
 
     @classmethod
-    def read(cls, file: FileIO | BufferedRandom, key: bytes | None) -> CheckpointFile:
+    def read(cls, file: BufferedReader[Any] | BufferedRandom, key: bytes | None) -> CheckpointFile:
         """Read an open file from its beginning, and check it as `open` does."""
         size = os.fstat(file.fileno()).st_size
         file.seek(0)
@@ -156,6 +156,10 @@ class CheckpointFile:
             if at < end or check.value() != expected:
                 raise CheckpointUnusable(f"section {name!r} is damaged, or cut short")
         return cls(facts, size, content.toreadonly(), sections)
+
+    def __contains__(self, table: str) -> bool:
+        """Tell whether the file has a table of this name; empty ones are left out."""
+        return f"{table}.keys" in self._sections
 
     def bytes(self, name: str) -> memoryview:
         """Return the content of a section. Raises `CheckpointUnusable` when it is absent."""
@@ -187,7 +191,7 @@ def _memory(size: int) -> memoryview:
 
 
 def _manifest(
-    file: FileIO | BufferedRandom, size: int, key: bytes | None
+    file: BufferedReader[Any] | BufferedRandom, size: int, key: bytes | None
 ) -> tuple[Mapping[str, Any], dict[str, tuple[int, int, str | int]]]:
     head = file.read(_HEADER_BYTES)
     if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):

@@ -406,9 +406,10 @@ def maps_of(state: BankState) -> dict[str, Mapping[str, Any]]:
 def put_map(
     writer: SectionWriter, name: str, content: Mapping[str, Any], form: Form, pause: Pause
 ) -> list[bytes]:
-    """Write a map as a table; return its keys in the order written."""
+    """Write a map as a table, unless it is empty; return its keys in the order written."""
     records = list(paced(encoded_entries(content, form), pause))
-    put_records(writer, name, records)
+    if records:  # a small memory has few tables, and six sections for each
+        put_records(writer, name, records)
     return [key for key, _ in records]
 
 

@@ -16,9 +16,9 @@ Invariant: the shares of all nodes add up to 1; what arrives below the tolerance
 where it arrived.
 
 The figures of a graph are its size, its connected parts and its merged events. Pure; one
-pass over nodes and edges. Components are counted over events and the edges between
-events, the ones a compass walk can follow: over people nearly everything would hang
-together.
+pass over nodes and edges, or over those that changed since the figures of a recent
+state. Components are counted over events and the edges between events, the ones a
+compass walk can follow: over people nearly everything would hang together.
 
 Topics are K-means over the events' unit vectors, K = max(2, min(n // 5, 50)). They are
 made anew from the graph whenever they are needed: they follow from the events' vectors
@@ -38,12 +38,12 @@ from typing import Final
 import numpy as np
 
 from memagent.core.answers import Filter
-from memagent.core.records import Event, MemoryItem, NodeKind, Relation
+from memagent.core.records import Event, EventEdge, MemoryItem, NodeKind, Relation
 from memagent.core.snapshot import GraphStats
 from memagent.events.merge import in_order, is_open_event, open_events
 from memagent.protocols import Matrix, Vector
-from memagent.state.adjacency import HUB, GraphState, Path, event_as_item
-from memagent.state.fold import BankState
+from memagent.state.adjacency import HUB, GraphState, Path, edges_between, event_as_item
+from memagent.state.fold import BankState, names_between
 from memagent.state.validation import matches
 
 _NONE: frozenset[str] = frozenset()
@@ -236,8 +236,39 @@ def _steps(
 # -- figures and topics ----------------------------------------------------------------
 
 
-def graph_stats(state: BankState) -> GraphStats:
-    """Count the graph as it stands."""
+def graph_stats(state: BankState, known: tuple[BankState, GraphStats] | None = None) -> GraphStats:
+    """Count the graph as it stands.
+
+    From the figures of a recent state, if they are `known`, only what changed since is
+    counted, unless an event or a turn did.
+    """
+    before, stats = known or (state, None)
+    names = names_between(before, state)
+    nodes = [(before.graph.node(name), state.graph.node(name)) for name in names or ()]
+    told = any(node and node.kind is NodeKind.EVENT for pair in nodes for node in pair)
+    if stats is None or names is None or told or before.turns is not state.turns:
+        return _counted(state)
+    changes = [*nodes, *edges_between(before.graph, state.graph, names)]
+    counts = Counter({**stats.nodes, **stats.edges, "closed": stats.closed_nodes})
+    counts.subtract(_word(old) for old, _ in changes if old is not None)
+    counts.update(_word(new) for _, new in changes if new is not None)
+    return stats.model_copy(
+        update={
+            "nodes": _sorted({kind.value: n for kind in NodeKind if (n := counts[kind.value])}),
+            "closed_nodes": counts["closed"],
+            "edges": _sorted({kind.value: n for kind in Relation if (n := counts[kind.value])}),
+            "sessions": len(state.sessions),
+        }
+    )
+
+
+def _word(part: Event | EventEdge) -> str:
+    if isinstance(part, EventEdge):
+        return part.relation.value
+    return "closed" if part.closed else part.kind.value
+
+
+def _counted(state: BankState) -> GraphStats:
     nodes = list(state.graph.all_nodes())
     events = {node.id: node for node in nodes if node.kind is NodeKind.EVENT and not node.closed}
     edges = list(state.graph.all_edges())

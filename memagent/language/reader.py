@@ -53,6 +53,10 @@ NUMBERS: Final = 190
 """Numbers by which a change is decided; see `change_numbers`."""
 BACKED: Final = 0.1
 """Least probability of a change by the pair head alone, whatever else speaks for it."""
+SET_ANEW: Final = 0.85
+"""Of a change by the pair head, where the new one says that what the old one names was
+changed to something: enough then.
+"""
 MANY_WORDS: Final = 30
 """Words of a long text, which tells more than one thing."""
 SURE: Final = 0.95
@@ -63,6 +67,22 @@ _LABEL: Final = re.compile(
     r"(?:((?:19|20)\d\d)\s+([^\W\d_]+)|([^\W\d_]+)\s+#?(\d+)"
     r"(?=\s+(?:is|are|was|has|had|will|ist|war|hat|hatte|es|está|fue|tiene)\b))",
     re.I,
+)
+# What somebody says to have been given another value: "I changed the alarm code to", "my
+# flight was changed to".
+_ANEW: Final = re.compile(
+    r"\b(?:i|we|they|he|she|(?-i:[A-Z]\w+))(?:['’]ve|\s+ha(?:ve|s|d))?(?:\s+(?:just|finally|now|also|recently|already))?"
+    r"\s+(?:changed|renamed|reset|updated|switched|set)\s+(?:my|our|the|his|her|their)\s+((?:[^\W\d_]+\s+){1,3}?)(?:from\s+[^.!?]{1,40}?)?to\b"
+    r"|\b(?:my|our|the)\s+((?:[^\W\d_]+\s+){1,3}?)(?:ha(?:s|ve)\s+(?:been\s+)?|was\s+|were\s+|got\s+)?"
+    r"(?:changed|renamed|reset|updated|switched)\s+(?:from\s+[^.!?]{1,40}?)?to\b",
+    re.I,
+)
+_VALUE: Final = re.compile(
+    r"\W*(?:(?:my|our|the|his|her|their)\s+)?((?:[^\W\d_]+\s+){0,3}?[^\W\d_]+)\s*(?:\b(?:is|are|was|were)\b|:)",
+    re.I,
+)
+_OPEN: Final = re.compile(
+    r"\?|\b(?:if|unless|almost|nearly|wish|never|not|cannot|until|before)\b|n['’]t\b", re.I
 )
 _DAY_S: Final = 86_400.0
 _MOST_LEAD: Final = 6.0
@@ -225,7 +245,8 @@ class Reader:
         Empty if `new` states nothing or nothing is sure enough. A second change by the
         same statement must leave half as much doubt as the first. A long text tells more than
         one thing, so that it hardly ever ends anything, nor is ended; one that says that
-        things stay ("I still have my cat") hardly ever ends anything either. What the pair
+        things stay ("I still have my cat") hardly ever ends anything either. One that says
+        that a thing was changed ("I changed the code to 5") needs less. What the pair
         head does not back is no change: in a small memory time alone would make one. What
         opens with another number of its kind ("flat 4 is", "the 2024 budget") is another
         thing and ends nothing.
@@ -239,6 +260,8 @@ class Reader:
             longest = max(len(text.split()) for text in (new.text, candidates[own.index].text))
             if stays or longest > MANY_WORDS:
                 needed = max(needed, SURE)
+            elif own.pair.change >= SET_ANEW and _set_anew(new, candidates[own.index]):
+                needed = 0.0
             if (
                 share >= needed
                 and own.pair.change >= BACKED
@@ -286,6 +309,14 @@ def _apart(*pair: Statement) -> bool:
     found = (_LABEL.match(statement.text.lower()) for statement in pair)
     first, second = (set(filter(None, one.groups())) if one else set[str]() for one in found)
     return [word.isdigit() for word in first & second] == [False]
+
+
+def _set_anew(new: Statement, old: Statement) -> bool:
+    """Say whether a statement says that what the old one opens with was changed to something."""
+    said, told = _ANEW.search(new.text), _VALUE.match(old.text)
+    if said is None or told is None or _OPEN.search(new.text):
+        return False
+    return (said[1] or said[2]).lower().split() == told[1].lower().split()
 
 
 @lru_cache(maxsize=2)

@@ -82,6 +82,13 @@ NUMBER: Final = re.compile(
 )
 """A number in digits or in an English word."""
 
+RECURS: Final = re.compile(
+    r"\b(?:birthday|anniversary|every|each(?!\s+other)|weekly|daily|monthly|yearly|annually|(?:mon|tues|wednes|thurs|fri|satur|sun)days"
+    r"|geburtstag|hochzeitstag|jahrestag|jede[nsmr]?|cumpleaños|aniversario|cada|todos\s+los|todas\s+las)\b",
+    re.I,
+)
+"""What comes again each year, week or day."""
+
 # -- denial ----------------------------------------------------------------------------
 
 NEGATION: Final = re.compile(

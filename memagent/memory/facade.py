@@ -349,7 +349,11 @@ class Memory(CareVerbs):
         """Return figures of the event graph as it stands."""
         from memagent.events.visibility import graph_stats
 
-        return await aside(graph_stats, await self.bank.sync())
+        state, view = await self.bank.sync(), self.bank.view
+        stats = await aside(graph_stats, state, view.counted)
+        if view.state is state:
+            view.counted = state, stats
+        return stats
 
     async def snapshot(self) -> MemorySnapshot:
         """Return the memory as an immutable value."""

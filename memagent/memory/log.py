@@ -8,8 +8,7 @@ against the state that they are really applied to. A `View` hears of every state
 
 The `View` is the index of that state, which follows before the next search. It holds a
 state, an index of it (a value), and the items that the index has yet to catch up with. It
-follows a `Log` and never writes. Forks share the projector, whose vectors and vocabulary
-only grow.
+follows a `Log` and never writes. Forks share the projector, whose vectors only grow.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from memagent.core.crash_points import reach
 from memagent.core.errors import StoreError, StoreReadOnly, VersionConflict, WrongLoop
 from memagent.core.long_work import LARGE, Slices, aside, is_large, let_go, rare_collections
 from memagent.core.records import Scope, system_clock
-from memagent.core.snapshot import Entry, JournalRow, Redacted
+from memagent.core.snapshot import Entry, GraphStats, JournalRow, Redacted
 from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector
 from memagent.search.fusion import Candidate
 from memagent.search.index import IndexView
@@ -109,8 +108,8 @@ class View:
     """The index of a state, and the searches in it."""
 
     __slots__ = (
-        "_indexing", "_pending", "_unembedded", "expired", "index", "past", "projector", "sources",
-        "state",
+        "_indexing", "_pending", "_unembedded", "counted", "expired", "index", "past", "projector",
+        "sources", "state",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +124,8 @@ class View:
             self.index, self._pending = IndexView(projector.arena), HashTrieSet(self.state.items)
         self.past: dict[tuple[int, AsOf], Projected] = {}
         """The last views of the past of a large memory; kept until words are erased."""
+        # the last figures of the graph, and their state; until then too
+        self.counted: tuple[BankState, GraphStats] | None = None
         self._unembedded: frozenset[str] = frozenset()
         """Items that the embedder failed on; they are tried again when it works again."""
         self._indexing: asyncio.Lock | None = None
@@ -177,6 +178,7 @@ class View:
         for past in self.past.values():
             let_go(*past.projection()[:2])
         self.past.clear()
+        self.counted = None
         if self.sources.networked is not None:
             self.sources.networked.erased()
         if differing is not None:
@@ -243,8 +245,7 @@ class View:
     ) -> list[list[Candidate]]:
         """Return at most k candidates for each query, best first, ties by id.
 
-        The queries are embedded in one batch. Without `explain` items and scores are the
-        same, but the reasons are lacking.
+        The queries are embedded in one batch. Without `explain` only the reasons are lacking.
         """
         if not queries or not len(self.index):
             return [[] for _ in queries]
@@ -310,8 +311,7 @@ _REST: Final = 256
 # Recent states of a large memory that are kept, for a look at the past and for undo.
 _KEPT: Final = 16
 _ATTEMPTS: Final = 100
-# Longest first pause of a writer that came second; it doubles with each further defeat, up to
-# 32 times.
+# Longest first pause of a writer that came second; five further defeats double it.
 _PAUSE_S: Final = 0.002
 
 

@@ -53,6 +53,8 @@ class QuestionView(Record):
     """Whether its verb is in the present, the perfect included ("does", "is", "has")."""
     now: bool = False
     """Whether it asks how things are now, or will be."""
+    moment: datetime | None = None
+    """The moment whose state of things it asks for, if that is when it is asked."""
     people: tuple[Text, ...] = ()
     """The people it names, in order: known speakers, and subjects or possessors by grammar."""
     terms: tuple[Text, ...] = ()
@@ -94,13 +96,14 @@ def read_question(
     past = (_PAST, *(own.past for own in _LANGUAGES if own.clue.search(text)))
     present = bool(_PRESENT.search(text)) and not any(own.search(text) for own in past)
     tells_when = kind is QuestionKind.WHEN and not ahead
+    asks_now = period is Period.NOW or (not tells_when and (present or ahead))
+    now = period is not Period.THEN and not times and asks_now
     return QuestionView(
         kind=kind,
         period=period,
         present=present,
-        now=period is not Period.THEN
-        and not times
-        and (period is Period.NOW or (not tells_when and (present or ahead))),
+        now=now,
+        moment=asked_at if now and kind not in _OF_TIME and not _EVER.search(text) else None,
         people=tuple(people),
         terms=content_terms(left, own=own, frame=_FRAME[kind]),
         span=times[0].span if times else None,
@@ -203,12 +206,17 @@ _PRESENT = re.compile(
     r"|welche[rsmn]?|ad[óo]nde|dónde|qué|quién(?:es)?|cómo|cuál(?:es)?|cuánt[oa]s?)\b",
     re.I,
 )
+_OF_TIME = frozenset((QuestionKind.WHEN, QuestionKind.HOW_LONG))
+# "Has Bo been there?" asks for any time until now.
+_EVER = re.compile(
+    r"^(?!.*\b(?:do|does|don['’]t|doesn['’]t)\b).*\bha(?:s|ve)\b|\bever\b", re.I | re.DOTALL
+)
 _PAST = re.compile(
     r"\b(?:was|were|did|had|ago|when|while|after|since|until|wasn['’]t|didn['’]t)\b", re.I
 )
 _AHEAD = re.compile(
     r"\b(?:will|going\s+to|plans?\s+(?:to|on|for)|planning|planned|plan|upcoming|scheduled?|next)\b"
-    r"|\bwhen(?:['’]s|\s+is|\s+are|\s+does)\b",
+    r"|\bwhen(?:['’]s|\s+is|\s+are|\s+do(?:es)?)\b",
     re.I,
 )
 _NAME = r"[A-Z][\w’'-]*[a-z][\w-]*(?:\s+[A-Z][\w-]*[a-z][\w-]*)?"

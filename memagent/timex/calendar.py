@@ -323,6 +323,16 @@ _MOVED_TO = re.compile(
     r"[^.!?;]{0,60}\b(?:to|for|until|till)\s+(?:the\s+)?\Z"
     r"|\b(?:auf|für|zum)\s+(?:de[nm]\s+)?\Z|\b(?:para|al?|hasta)\s+(?:el\s+)?\Z"
 )
+# News of an arrangement, and what is to come of it: "we found a flat, moving in on". Who
+# tells news tells it soon, so the time is ahead, unless it lies beside a verb of the past.
+_ARRANGED = re.compile(
+    r"\b(?:got|signed|found|landed|accept(?:ed)?|approved|enrol{1,2}ed|passed|quit|resigned|left|leaving|hired|offered|promoted|engaged|adopted|bought|sold"
+    r"|joined|rented|leased|admitted|elected|selected|chosen|won|received|confirmed|agreed|inherited)\b"
+    r"(?:(?!\b(?:ago|last|(?:in|on)\s+(?:the\s+)?(?:\d|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)\w*|spring|summer|fall|autumn|winter))\b)[^.!?;])*?"
+    r"(?:,\s+(?:and\s+)?(?:i['’]m\s+|we['’]re\s+|then\s+)?(?:starting|beginning|moving|leaving|flying|heading|travel{1,2}ing|closing|getting|graduating|picking"
+    r"|launching|opening|switching|joining|retiring|relocating|handing|taking\s+over|effective)\b[^,.!?;]*|\b(?:starting|beginning|effective)\s+(?:\w+\s+)?)\Z"
+)
+_BEGINNING = re.compile(r"(?:starting|beginning|effective)\s+")
 _MOVED_AFTER = re.compile(
     r"[^.!?;]*\b(?:verschoben|verlegt|gebucht|reserviert|geplant|angesetzt|vereinbart|festgelegt)\b"
 )
@@ -360,7 +370,7 @@ _PRESENT = re.compile(
 )
 _PLAN_NOUN = re.compile(
     r"\b(?:tickets?|appointments?|deadline|exams?|holidays?|vacation|wedding|due|interview|flight|trip|conference|meeting|surgery"
-    r"|operation|reservation|booking|concert|save\s+the\s+date|termin|hochzeit|prüfung|urlaub|frist|fällig|flug|reise|cita|boda|examen|vacaciones|vuelo|viaje|reunión|plazo|entradas)\b"
+    r"|operation|reservation|booking|concert|save\s+the\s+date|keys|move-in|(?:first|last)\s+day|start\s+date|effective|einzug|umzug|mudanza|termin|hochzeit|prüfung|urlaub|frist|fällig|flug|reise|cita|boda|examen|vacaciones|vuelo|viaje|reunión|plazo|entradas)\b"
 )
 _YEARLY = re.compile(
     r"\b(?:birthday(?!\s+(?:party|dinner|trip))|anniversary|every|each|always|usually|often|geburtstag|jedes|jeden|immer|cumpleaños|cada|siempre|from|aus|de)\b"
@@ -369,6 +379,8 @@ _YEARLY = re.compile(
 
 def direction(lowered: str, start: int, end: int) -> Lean:
     """Return the side on which the clause around a phrase at `[start, end)` puts it."""
+    if begins := _BEGINNING.match(lowered, start):
+        start = begins.end()
     before = _CLAUSE_END.split(lowered[max(0, start - 160) : start])[-1]
     after = _CLAUSE_END.split(lowered[end : end + 120])[0]
     if _SINCE.search(before):
@@ -377,7 +389,8 @@ def direction(lowered: str, start: int, end: int) -> Lean:
         return Lean.FUTURE
     clause = _CLAUSE.split(before)[-1], _CLAUSE.split(after)[0]
     near = _tense(*clause)
-    if near is None and _FUTURE_AFTER.match(lowered, end):
+    arranged = _ARRANGED.search(before) and not _PAST_CUE.search(clause[1])
+    if arranged or (near is None and _FUTURE_AFTER.match(lowered, end)):
         return Lean.FUTURE
     return near or _tense(before, after) or Lean.OPEN
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from memagent.core.answers import QUOTED_FROM, Hit, Relevance
 from memagent.core.errors import ConfigError
-from memagent.language.vocabulary import NEGATION, NUMBER
+from memagent.language.vocabulary import NEGATION, NUMBER, RECURS
 from memagent.memory.judging.evidence import (
     PLACE_WORD,
     SOMEWHERE,
@@ -40,6 +40,7 @@ from memagent.memory.judging.evidence import (
     echoes,
     evidence_of,
     introduces,
+    is_over,
     likeness,
     names_beside,
     period_fits,
@@ -309,6 +310,7 @@ DOUBTED: Final = 0.6
 """Most that a reading may be sure when its best statement does not tell of what is asked."""
 CHANGED: Final = "it has changed since"
 OPEN_YEAR: Final = "it leaves open which year is meant"
+OVER: Final = "the time that it told of is over"
 Floats = np.typing.NDArray[np.float64]
 
 _BEST: Final = tuple(name for name in FEATURES if name not in ("score", "period", "echo"))
@@ -583,12 +585,14 @@ def _doubts(view: QuestionView, best: Floats, entry: Evidence) -> tuple[str, ...
         and view.period is not Period.THEN
         and view.span is None
         and view.kind is not QuestionKind.WHEN,
+        OVER: is_over(entry, view),
         "no place is told": view.kind is QuestionKind.WHERE and not SOMEWHERE.search(entry.text),
         "no number is told": view.kind in COUNTING and not best[COLUMN["number"]],
         "it tells of somebody or something else": tells_of_another(view, entry)
         or names_beside(entry, view),
         OPEN_YEAR: view.kind is QuestionKind.WHEN
         and entry.valid is None
+        and not RECURS.search(entry.text)
         and any(time.open for time in find_times(entry.text, anchor=entry.said_at, most=8)),
     }
     return tuple(reason for reason, there in doubts.items() if there)

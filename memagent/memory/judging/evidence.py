@@ -44,6 +44,7 @@ from memagent.memory.question import (
 from memagent.state.effects import tokenize
 from memagent.state.fold import BankState, folded
 from memagent.state.versions import began
+from memagent.timex.calendar import Lean, direction_told
 from memagent.timex.resolve import format_span
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
@@ -156,6 +157,23 @@ class Evidence:
     """(weight, text) of turns near it and of statements it corrects."""
     by_hand: bool = False
     """Whether these words were written or edited by hand, not said in a session."""
+
+
+# What begins then, and goes on.
+_LASTS: Final = re.compile(
+    r"\b(?:start|begin|mov(?:e|ing)|marr|join|switch|becom|buy|bought|get(?!\s+together)|adopt|retir|open(?:s|ing)|launch|hir(?:e|ing)|graduat|quit|leav(?:es|ing)|sell"
+    r"|sold|turn(?:s|ing)|promot|effective|onwards?|from\s+(?:\w+\s+){1,3}on\b)",
+    re.I,
+)
+
+
+def is_over(entry: Evidence, view: QuestionView) -> bool:
+    """Tell whether a statement was about a time to come, which is over when it is asked."""
+    asked, said, valid = view.moment, entry.said_at, entry.valid
+    if asked is None or said is None or valid is None or valid.end is None:
+        return False
+    ahead = direction_told([entry.text], valid.text or "") is Lean.FUTURE
+    return said < valid.end <= asked and ahead and not _LASTS.search(entry.text)
 
 
 def evidence_of(hit: Hit, state: BankState, *, past: bool = False) -> list[Evidence]:

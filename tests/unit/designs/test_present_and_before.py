@@ -6,9 +6,11 @@ statement turned, that came after, or that is about another thing, supports no a
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
-from memagent import Agent
+from memagent import Agent, Question
 from memagent.core.answers import Answer, Verdict
 from memagent.designs.parts.rules.standing import ENDED, NOT_BEFORE
 
@@ -70,6 +72,73 @@ def test_what_goes_on_or_comes_beside_leaves_an_answer_sure(
 ) -> None:
     answer = asked(question, old, new)
     assert answer.verdict is Verdict.SUPPORTED and held in answer.text
+
+
+def asked_at(question: str, moment: str, text: str) -> Answer:
+    """Ask a memory of one turn, said on 1 March 2026, at a moment."""
+    with Agent(path=":memory:") as agent:
+        agent.remember(text, at="2026-03-01T10:00:00+00:00")
+        moment = f"{moment}T12:00:00+00:00"
+        return agent.ask(Question(text=question, asked_at=datetime.fromisoformat(moment)))
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("Am I on vacation?", "I'm on vacation in Greece until March 14."),
+        ("Where is my car?", "My car is in the garage until Friday."),
+        ("Am I on parental leave?", "I'm on parental leave until the end of March."),
+        ("What is my gym password?", "My password for the gym is 4711 this month."),
+        ("Who is visiting us?", "My sister is visiting us next week."),
+        ("Do I have a meeting with Paul?", "I have a meeting with Paul tomorrow at 3pm."),
+    ],
+)
+def test_what_was_told_for_a_time_that_is_over_supports_no_answer(question: str, text: str) -> None:
+    late = asked_at(question, "2026-09-20", text)
+    assert late.verdict is Verdict.QUOTED and text in late.text
+    assert "that time is over" in late.text
+    assert "that time is over" not in asked_at(question, "2026-03-01", text).text
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("Where do I live?", "We are moving to Oslo next month."),
+        ("Who am I marrying?", "I'm getting married to Ida on May 4."),
+        ("Where do I work?", "From Monday on I'm working at the Munich office."),
+        ("Have I cooked for Ben?", "Tonight I'm cooking lasagna for Ben."),
+        ("Did I cook for Ben?", "Tonight I'm cooking lasagna for Ben."),
+        ("When does my lease end?", "My lease ends on June 30."),
+        ("Can I juggle?", "This week I learned to juggle."),
+        ("Where do I live?", "I have been living in Lisbon since January."),
+        ("What is my birthday?", "My birthday is on May 4."),
+    ],
+)
+def test_what_began_then_or_was_done_by_then_is_not_over(question: str, text: str) -> None:
+    answer = asked_at(question, "2026-09-20", text)
+    assert text in answer.text and "is over" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("When is my birthday?", "My birthday is on May 4."),
+        ("What day is my birthday?", "My birthday is on May 4."),
+        ("When is Ida's birthday?", "Ida's birthday is June 12th."),
+        ("When is our anniversary?", "Our anniversary is October 3."),
+        ("When do we meet?", "We meet every Tuesday at 6pm."),
+        ("¿Cuándo es mi cumpleaños?", "Mi cumpleaños es el 4 de mayo."),
+    ],
+)
+def test_what_comes_again_needs_no_year(question: str, text: str) -> None:
+    answer = asked_at(question, "2026-09-20", text)
+    assert answer.verdict is Verdict.SUPPORTED and answer.when is None
+    assert "No date is told" not in answer.text
+
+
+def test_a_plan_that_was_cancelled_answers_no_question_of_when() -> None:
+    turns = ("We're flying to Japan on 10 July.", "The Japan trip is cancelled, sadly.")
+    assert "10 July" not in asked("When do we fly to Japan?", *turns).text.splitlines()[0]
 
 
 def test_a_date_that_was_moved_is_answered_by_the_later_statement() -> None:

@@ -47,6 +47,44 @@ def test_times_in_free_text(text: str, times: list[str]) -> None:
     assert found == times
 
 
+NEWS = [
+    ("2026-04-11", "We finally found a flat in Esslingen, moving in on May 1st.", "2026-05-01"),
+    ("2026-04-11", "I left Bosch, starting at Zeiss on June 1st.", "2026-06-01"),
+    ("2026-06-11", "I got the job, starting in September.", "2026-09-01"),
+    ("2026-08-20", "I enrolled in a course starting in October.", "2026-10-01"),
+    ("2026-02-10", "They accepted our offer, closing on March 3rd.", "2026-03-03"),
+    ("2026-11-20", "My visa got approved, flying to Tokyo in January!", "2027-01-01"),
+    ("2026-11-18", "We adopted a puppy, picking her up on Saturday.", "2026-11-21"),
+    ("2026-01-18", "We got engaged, getting married in June.", "2026-06-01"),
+    ("2026-11-18", "I was promoted, effective December 1st.", "2026-12-01"),
+    ("2026-03-01", "He passed the exam, graduating in May.", "2026-05-01"),
+    ("2026-05-20", "We signed the lease, keys on June 15.", "2026-06-15"),
+    ("2026-04-11", "Wir haben die Wohnung bekommen, Einzug am 1. Mai.", "2026-05-01"),
+    ("2026-02-10", "Nos aceptaron la oferta, mudanza el 3 de marzo.", "2026-03-03"),
+]
+PAST = [
+    ("2026-05-05", "We drove to Rome, arriving on May 1st.", "2026-05-01"),
+    ("2026-11-18", "We had a lovely trip, returning on November 3rd.", "2026-11-03"),
+    ("2026-11-18", "We lived in Rome, starting in March.", "2026-03-01"),
+    ("2026-11-18", "I bought a house, moving in on May 1st was stressful.", "2026-05-01"),
+    ("2026-09-10", "We won the cup in May, moving up to the first division.", "2026-05-01"),
+    ("2026-03-10", "He got laid off in January, getting by on savings.", "2026-01-01"),
+    ("2026-11-18", "I got a new job in March.", "2026-03-01"),
+]
+
+
+@pytest.mark.parametrize(("said", "text", "day"), [*NEWS, *PAST])
+def test_a_plan_told_with_the_news_that_led_to_it_is_ahead(said: str, text: str, day: str) -> None:
+    anchor = datetime.fromisoformat(said).replace(hour=10, tzinfo=UTC)
+    assert str(find_times(text, anchor=anchor)[-1].span.start)[:10] == day
+
+
+def test_of_two_times_told_the_one_of_the_move_is_past_like_the_wedding() -> None:
+    text = "I got married in June, moving to Berlin in August."
+    found = find_times(text, anchor=datetime(2026, 11, 20, tzinfo=UTC))
+    assert [str(mention.span.start)[:7] for mention in found] == ["2026-06", "2026-08"]
+
+
 @pytest.mark.parametrize(
     ("phrase", "told", "day"),
     [

@@ -51,8 +51,16 @@ from memagent.designs.parts.rules.statements import (
     short_answer,
     time_for,
 )
+from memagent.language.vocabulary import RECURS
 from memagent.memory.bank import MemoryBank
-from memagent.memory.judging.certainty import OPEN_YEAR, Reading, Scored, read_hits, term_weights
+from memagent.memory.judging.certainty import (
+    OPEN_YEAR,
+    OVER,
+    Reading,
+    Scored,
+    read_hits,
+    term_weights,
+)
 from memagent.memory.judging.evidence import Evidence, evidence_of
 from memagent.memory.question import (
     ASKER,
@@ -192,6 +200,7 @@ NO_MODEL_ABSTAINED_NOTE = (
 )
 NOTHING_FOUND = "Nothing in memory answers this."
 CLOSEST = "Not sure. The closest thing said:"
+THEN_OVER = "Not sure, for that time is over. The closest thing said:"
 _LEXICAL = frozenset({"lexical"})
 # Statements near the best one that are read for what ends it.
 _NEAR: Final = 10
@@ -354,7 +363,7 @@ def _answer(
         lead = short_answer(best, view)
     lines = [lead] if lead else []
     if verdict is Verdict.QUOTED:
-        lines = [CLOSEST]
+        lines = [THEN_OVER if OVER in reading.doubts else CLOSEST]
     citations: list[Citation] = []
     for evidence in chosen:
         lines.append(_line(evidence, view.terms))
@@ -394,6 +403,8 @@ def _lead(best: Evidence, view: QuestionView) -> tuple[TimeSpan | None, str]:
     span = time_for(best, view)
     if span is not None:
         return span, f"{format_span(span)}."
+    if RECURS.search(best.text):
+        return None, ""
     if best.said_at is None:
         return None, "No date is told."
     said = day_span(best.said_at)

@@ -59,8 +59,6 @@ EMBEDDERS: dict[str, EmbedderSettings] = {
 class NoModel:
     """A stand-in for a language model that is not configured; every call is refused."""
 
-    absent = True
-
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Raise `ConfigError`."""
         raise ConfigError(

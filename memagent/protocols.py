@@ -24,14 +24,8 @@ Vector = np.typing.NDArray[np.float32]
 """(D,) float32."""
 Matrix = np.typing.NDArray[np.float32]
 """(N, D) float32."""
-
-
-class Clock(Protocol):
-    """Tells the time as an aware UTC datetime."""
-
-    def __call__(self) -> datetime:
-        """Return the present moment."""
-        ...
+Clock = Callable[[], datetime]
+"""Returns the present moment as an aware UTC datetime."""
 
 
 @runtime_checkable

@@ -114,26 +114,11 @@ def let_go(*owners: object) -> None:
 
 
 async def _freed(owners: list[object]) -> None:
-    slices = Slices()
-    for _ in _pieces(owners):
-        await slices.rest()
-
-
-def free(owners: list[object]) -> None:
-    """Free the large objects in a list in a thread, so that others run meanwhile.
-
-    The list is emptied. Whoever else holds one of them frees it all at once.
-    """
-    for _ in _pieces(owners):
-        pass
-
-
-def _pieces(owners: list[object]) -> Generator[None]:
-    """Free objects a few at a time; yield in between.
+    """Free objects a few at a time.
 
     Each is taken apart while its parts live on, so that none frees many others at once.
     """
-    left, done = [(owner, _DEPTH) for owner in owners], 0
+    left, done, slices = [(owner, _DEPTH) for owner in owners], 0, Slices()
     owners.clear()
     while left:
         thing, depth = left.pop()
@@ -141,10 +126,10 @@ def _pieces(owners: list[object]) -> Generator[None]:
             left.append((part, depth - 1))
             done += 1
             if not done % _FREED_AT_ONCE:
-                yield
+                await slices.rest()
         done += 1
         if not done % _FREED_AT_ONCE:
-            yield
+            await slices.rest()
 
 
 def _parts(thing: object, depth: int) -> Iterable[object]:

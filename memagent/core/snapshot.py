@@ -304,31 +304,25 @@ def ordinal_hash(source_key: str, count: int) -> int:
     return element_hash("ordinal", source_key, str(count).encode())
 
 
-@dataclass(frozen=True, slots=True)
-class Roots:
-    """The multiset hashes under a digest."""
+def digest_of(
+    *, items: int = 0, graph: int = 0, stats: int = 0, ordinals: int = 0, trials: int = 0
+) -> str:
+    """Return the domain-separated SHA-256 over the multiset hashes, as 64 hex digits.
 
-    items: int = 0
-    graph: int = 0
-    stats: int = 0
-    ordinals: int = 0
-    trials: int = 0
-    """Left out of the digest while it is 0, as in memories that never saw a trial."""
-
-    def digest(self) -> str:
-        """Return the domain-separated SHA-256 over the roots, as 64 hex digits."""
-        outer = hashlib.sha256(b"memagent/snapshot/1")
-        for name, root in (
-            ("items", self.items),
-            ("graph", self.graph),
-            ("stats", self.stats),
-            ("ordinals", self.ordinals),
-            *((("trials", self.trials),) if self.trials else ()),
-        ):
-            outer.update(
-                hashlib.sha256(name.encode() + b"\x00" + root.to_bytes(_HASH_BYTES, "big")).digest()
-            )
-        return outer.hexdigest()
+    The root of the trials is left out while it is 0, as in memories that never saw one.
+    """
+    outer = hashlib.sha256(b"memagent/snapshot/1")
+    for name, root in (
+        ("items", items),
+        ("graph", graph),
+        ("stats", stats),
+        ("ordinals", ordinals),
+        *((("trials", trials),) if trials else ()),
+    ):
+        outer.update(
+            hashlib.sha256(name.encode() + b"\x00" + root.to_bytes(_HASH_BYTES, "big")).digest()
+        )
+    return outer.hexdigest()
 
 
 class GraphContent(Protocol):
@@ -398,7 +392,7 @@ class MemorySnapshot:
         )
 
 
-EMPTY = MemorySnapshot(digest=Roots().digest())
+EMPTY = MemorySnapshot(digest=digest_of())
 """The snapshot of a memory in which nothing was ever written."""
 
 

@@ -129,10 +129,9 @@ class Trial(Record):
 
         Observations have the trust of tools. Turn ids are the trial's id and a number.
         """
-        said = list(_said(self))
         turns = tuple(
             Turn(id=f"{self.id}:{number}", speaker=speaker, text=text, trust=trust)
-            for number, (speaker, text, trust) in enumerate(said)
+            for number, (speaker, text, trust) in enumerate(_said(self))
         )
         return Session(id=self.id, at=self.at, turns=turns)
 

@@ -269,7 +269,8 @@ class WordPiece:
     def __init__(self, vocabulary: Sequence[str]) -> None:
         """Take the pieces in row order; a piece's row is its position."""
         self._rows = {piece: row for row, piece in enumerate(vocabulary)}
-        self._split_words: dict[str, tuple[int, ...]] = {}
+        # `split`, with a bounded memory of words already split.
+        self.pieces = lru_cache(maxsize=_WORD_MEMORY)(self.split)
 
     def words(self, text: str) -> list[str]:
         """Split text into normalised words, in order.
@@ -281,20 +282,11 @@ class WordPiece:
             lowered = unicodedata.normalize("NFD", lowered).translate(_FOLDING)
         return _WORD.findall(lowered)
 
-    def pieces(self, word: str) -> tuple[int, ...]:
+    def split(self, word: str) -> tuple[int, ...]:
         """Return the rows of one normalised word's pieces, first to last.
 
         Return () when any part of the word is unknown.
         """
-        rows = self._split_words.get(word)
-        if rows is None:
-            rows = self._split(word)
-            if len(self._split_words) >= _WORD_MEMORY:
-                self._split_words.clear()
-            self._split_words[word] = rows
-        return rows
-
-    def _split(self, word: str) -> tuple[int, ...]:
         if len(word) > _LONGEST_WORD:
             return ()
         rows: list[int] = []

@@ -54,6 +54,9 @@ from memagent.journal.rows import (
     vector_crc,
 )
 
+Recorded: TypeAlias = tuple[int, ...]
+"""The dates of entries that were written, in microseconds since 1970; `expect` tells the place."""
+
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
@@ -76,14 +79,6 @@ class AppendRequest:
         erases = bool(self.rewrites) or ERASED in [entry.kind for entry in self.entries]
         object.__setattr__(self, "erases", erases)
         object.__setattr__(self, "size_bytes", sum([len(entry.body) for entry in self.entries]))
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The place and the dates of entries that were written, from `first_seq` on."""
-
-    first_seq: int
-    recorded_us: tuple[int, ...]
 
 
 class StaleTips(Exception):
@@ -118,7 +113,7 @@ class Transaction:
         # The mark of the last erasure, "" when nothing was erased.
         self.erased = ""
 
-    def outcome_of(self, request: AppendRequest) -> Appended | StoreError:
+    def outcome_of(self, request: AppendRequest) -> Recorded | StoreError:
         """Take an append in, or return why it is refused: then nothing has changed.
 
         A refusal is a `VersionConflict` or an `IdempotencyKeyUsed`.
@@ -162,7 +157,7 @@ class Transaction:
                 request.response,
                 tip.recorded_us,
             )
-        return Appended(first_seq, tuple(recorded))
+        return tuple(recorded)
 
     def _response_of(self, scope_id: int, key: str) -> StoredResponse | None:
         staged = self._responses.get((scope_id, key))
@@ -227,7 +222,7 @@ class Transaction:
         return self._cursor.executemany(statement, rows).rowcount if rows else 0
 
 
-Outcome: TypeAlias = Appended | StoreError | InputError
+Outcome: TypeAlias = Recorded | StoreError | InputError
 VectorKey: TypeAlias = tuple[str, str]
 """(embedder id, text digest)."""
 _SCRUB_AGAIN_S: Final = 30.0

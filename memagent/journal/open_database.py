@@ -45,11 +45,11 @@ from memagent.core.records import Scope
 from memagent.core.snapshot import Entry, JournalRow, Redacted
 from memagent.journal.backend import Backend, OpenParts, drop_response, prune_responses, put_meta
 from memagent.journal.committer import (
-    Appended,
     AppendRequest,
     Committer,
     Outcome,
     PendingVectors,
+    Recorded,
     VectorKey,
 )
 from memagent.journal.reader import JournalReader, make_schema
@@ -78,7 +78,7 @@ class _Signal(Enum):
 class _Waiting(NamedTuple):
     request: AppendRequest
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Appended]
+    future: asyncio.Future[Recorded]
 
 
 class JournalWriter:
@@ -100,13 +100,13 @@ class JournalWriter:
         )
         self._thread.start()
 
-    async def append(self, request: AppendRequest) -> Appended:
+    async def append(self, request: AppendRequest) -> Recorded:
         """Write the request; return when it is durable.
 
         A caller that is cancelled meanwhile may find it written all the same.
         """
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Appended] = loop.create_future()
+        future: asyncio.Future[Recorded] = loop.create_future()
         self._put(_Waiting(request, loop, future))
         crash_points.reach("append.enqueued")
         return await future
@@ -180,7 +180,7 @@ def _answer(done: list[tuple[_Waiting, Outcome]]) -> None:
     if not done:
         return
     crash_points.reach("ack.before")
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Appended], Outcome]]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Recorded], Outcome]]] = {}
     for waiting, outcome in done:
         by_loop.setdefault(waiting.loop, []).append((waiting.future, outcome))
     for loop, results in by_loop.items():
@@ -188,11 +188,11 @@ def _answer(done: list[tuple[_Waiting, Outcome]]) -> None:
             loop.call_soon_threadsafe(_deliver, results)
 
 
-def _deliver(results: list[tuple[asyncio.Future[Appended], Outcome]]) -> None:
+def _deliver(results: list[tuple[asyncio.Future[Recorded], Outcome]]) -> None:
     for future, outcome in results:
         if future.done():
             continue
-        if isinstance(outcome, Appended):
+        if isinstance(outcome, tuple):
             future.set_result(outcome)
         else:
             future.set_exception(outcome)
@@ -406,11 +406,11 @@ class DatabaseJournal:
         )
         request = AppendRequest(scope_key(scope), prepared, expect, response)
         with self.erasing(scope) if request.erases else nullcontext():
-            appended = await self._writer.append(request)
+            recorded = await self._writer.append(request)
         return [
             JournalRow(seq=seq, recorded_at=from_microseconds(recorded_us), entry=entry)
             for seq, (entry, recorded_us) in enumerate(
-                zip(entries, appended.recorded_us, strict=True), appended.first_seq
+                zip(entries, recorded, strict=True), expect + 1
             )
         ]
 
@@ -438,9 +438,8 @@ class DatabaseJournal:
             scope_key(scope), (prepare_entry(entry, now),), expect, rewrites=payloads
         )
         with self.erasing(scope):
-            appended = await self._writer.append(request)
-        recorded_at = from_microseconds(appended.recorded_us[0])
-        return JournalRow(seq=appended.first_seq, recorded_at=recorded_at, entry=entry)
+            recorded = await self._writer.append(request)
+        return JournalRow(seq=expect + 1, recorded_at=from_microseconds(recorded[0]), entry=entry)
 
     def naming(self, scope: Scope, named: Callable[[bytes], bool]) -> AsyncIterator[JournalRow]:
         """Yield the rows whose encoded entries `named` says yes to; the others are only checked.

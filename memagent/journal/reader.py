@@ -220,8 +220,7 @@ def make_schema(backend: Backend) -> None:
                 connection.execute(statement)
             connection.execute(f"DELETE FROM {VERSION_TABLE}")
             connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES ('{SCHEMA_REVISION}')")
-            made = state is SchemaState.EMPTY
-            if made:
+            if state is SchemaState.EMPTY:
                 crash_points.reach("schema.created")
             else:
                 crash_points.reach("schema.migrated")

@@ -139,12 +139,8 @@ async def graph_document(
     events = [event for event in seen.values() if event.summary.strip()]
     vectors = await text_vectors(view, [event.summary for event in events])
     events = [event for event in events if event.summary in vectors]
-
-    def document() -> GraphDocument:
-        topics = _topics(events, vectors)
-        return _document(view, state, when, topics, most=most, around=around)
-
-    return await aside(document)
+    topics = await aside(_topics, events, vectors)
+    return await aside(_document, view, state, when, topics, most=most, around=around)
 
 
 def _document(

@@ -59,8 +59,6 @@ EMBEDDERS: dict[str, EmbedderSettings] = {
 class NoModel:
     """A stand-in for a language model that is not configured; every call is refused."""
 
-    absent = True
-
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Raise `ConfigError`."""
         raise ConfigError(
@@ -316,13 +314,14 @@ class OpenStore:
         `ConfigError` when another embedder embedded it; `check_embedder=False` skips
         this check, to embed the store again.
         """
+        from memagent.embed.static import CachedEmbedder, HashEmbedder, StaticEmbedder
+
         check_type("path", path, str | PathLike | None, "the path of a file, a URL or ':memory:'")
         settings = settings or AgentSettings()
         index = build_index(settings.index) if settings.index is not None else None
         reranker = build_reranker(settings.reranker) if settings.reranker is not None else None
         database = _database(settings.store, path)
         if database is None:
-            from memagent.embed.static import CachedEmbedder
             from memagent.journal.in_memory import MemoryJournal
 
             cached = CachedEmbedder(build_embedder(embedder or settings.embedder))
@@ -335,7 +334,9 @@ class OpenStore:
             recall_dim = getattr(built, "recall_dim", None)
             if check_embedder and recall_dim is not None:
                 recall_dim(journal.cache.claimed())
-            chosen = _with_cache(built, journal)
+            # The database keeps the vectors of a slow one.
+            keeps = not read_only and not isinstance(built, StaticEmbedder | HashEmbedder)
+            chosen = CachedEmbedder(built, shared=journal.cache if keeps else None)
             if check_embedder:
                 journal.cache.claim(chosen.id, chosen.dim)
         except BaseException:
@@ -503,11 +504,3 @@ def seal_of(database: SqliteSettings | PostgresSettings) -> Seal:
 
     key = read_key(database.key_file) if database.key_file is not None else None
     return Seal(database.tips, key)
-
-
-def _with_cache(embedder: Embedder, journal: DatabaseJournal) -> Embedder:
-    """Cache the embedder's vectors in memory, and in the database if it is slow."""
-    from memagent.embed.static import CachedEmbedder, HashEmbedder, StaticEmbedder
-
-    cheap = isinstance(embedder, StaticEmbedder | HashEmbedder)
-    return CachedEmbedder(embedder, shared=None if cheap or journal.read_only else journal.cache)

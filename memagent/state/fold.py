@@ -41,12 +41,12 @@ from memagent.core.snapshot import (
     MemorySnapshot,
     Redacted,
     Restored,
-    Roots,
     SessionStored,
     StatsDelta,
     TrialChanges,
     TurnsAdded,
     add_hash,
+    digest_of,
     item_hash,
     ordinal_hash,
     stats_hash,
@@ -187,13 +187,13 @@ class BankState:
 
     def digest(self) -> str:
         """Return the content digest, 64 hex digits."""
-        return Roots(
+        return digest_of(
             items=self.item_root,
             graph=self.graph.root,
             stats=self.stats_root,
             ordinals=self.ordinal_root,
             trials=self.trial_root,
-        ).digest()
+        )
 
     def turn(self, turn_id: str) -> Turn | None:
         """Return a stored turn, or None."""

@@ -44,9 +44,6 @@ class SortedSet(Generic[K]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SortedSet) and tuple(self) == tuple(other)  # pyright: ignore[reportUnknownArgumentType]
 
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
     def __repr__(self) -> str:
         return f"SortedSet({list(self)!r})"
 

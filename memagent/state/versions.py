@@ -312,9 +312,6 @@ class ExpiredIds(AbstractSet[str]):
         )
         return (item_id for _, item_id in ended)
 
-    def __hash__(self) -> int:
-        return self._hash()
-
     def since(self, before: ExpiredIds) -> list[str]:
         """Return the items that expired since a look before, or are alive again by the clock.
 

@@ -115,17 +115,13 @@ class IndexProjection:
         self._applied_index = index if isinstance(index, AppliedIndex) else None
         self._pending: set[str] = set()
         self._checks: dict[str, int] = {}
+        # The known state of the index; None before the first look and after a fault.
         self._level: Applied | None = None
         self._erasures, self._emptied = 0, 0
         self._lock = asyncio.Lock()
         self._rest_until = 0.0
         # The reason for which the index is bypassed at present, or None.
         self.failure: StoreUnavailable | None = None
-
-    @property
-    def applied(self) -> Applied | None:
-        """The known state of the index; None before the first look and after a fault."""
-        return self._level
 
     def changed(self, ids: Iterable[str]) -> None:
         """Note items that the index has yet to follow."""

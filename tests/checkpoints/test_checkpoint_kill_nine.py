@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkpoint_kit import ANA, open_hashing, same_state, without_checkpoint
-from crash_child import CrashServer
+from crash_child import CHECKPOINT_CRASH_POINTS, SERVER_CHECKPOINT_CRASH_POINTS, CrashServer
 
 from memagent.checkpoints import store as policy
 from memagent.checkpoints.tables import LayeredMap
-from memagent.core.crash_points import CHECKPOINT_CRASH_POINTS, SERVER_CHECKPOINT_CRASH_POINTS
 
 if TYPE_CHECKING:
     from postgres_kit import Postgres

@@ -21,11 +21,10 @@ from pathlib import Path
 
 import pytest
 from bank_workloads import ANA, ENTRIES_OF, EXPORT, SESSION_TURNS, session_of
-from crash_child import CrashServer, Death
+from crash_child import BANK_CRASH_POINTS, CRASH_POINTS, CrashServer, Death
 
 from memagent.async_agent import AsyncAgent
 from memagent.build import Store, open_store
-from memagent.core.crash_points import BANK_CRASH_POINTS, CRASH_POINTS
 from memagent.core.ops import Add
 from memagent.core.records import NodeKind
 from memagent.core.snapshot import Commit, Erased, JournalRow

@@ -25,12 +25,11 @@ from pathlib import Path
 
 import pytest
 from bank_workloads import ANA, SESSION_TURNS, session_of
-from crash_child import CrashServer
+from crash_child import CrashServer, watch
 from places import KITS_PATH, ROOT
 
 from memagent.agent import Agent
 from memagent.build import open_store
-from memagent.core import crash_points
 from memagent.core.errors import MemoryNotFound, StoreError, StoreLocked, VersionConflict, WrongLoop
 from memagent.core.exchange import ModelRequest, Role
 from memagent.core.ops import Add, OpBatch
@@ -436,13 +435,13 @@ def press_ctrl_c(say: Say, *, path: str, where: str) -> None:
 
     with open_agent(path) as agent:
         agent.memory.add("Ana has a key")
-        crash_points.watch(press)
+        watch(press)
         try:
             agent.remember(session_of("cut"))
             time.sleep(5)
         except KeyboardInterrupt:
             say("interrupted")
-        crash_points.watch(None)
+        watch(None)
         agent.memory.add("Bo has a dog")
         agent.remember(session_of("cut"))
         found = [

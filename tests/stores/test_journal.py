@@ -18,10 +18,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from crash_child import watch
 from journal_kit import check_journal, every_kind, read_all
 from postgres_kit import Postgres, journal_at
 
-from memagent.core import crash_points
 from memagent.core.errors import ConfigError, InputError, StoreError, StoreReadOnly, VersionConflict
 from memagent.core.records import ItemStats, MemoryItem, Scope, Session, SourceRef, Turn
 from memagent.core.snapshot import (
@@ -171,9 +171,9 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
 def commits() -> Iterator[Counter[str]]:
     """How often each crash point has been passed."""
     passed: Counter[str] = Counter()
-    crash_points.watch(lambda name: passed.update([name]))
+    watch(lambda name: passed.update([name]))
     yield passed
-    crash_points.watch(None)
+    watch(None)
 
 
 def stats(token: str) -> Entry:

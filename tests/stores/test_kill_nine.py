@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from crash_child import CrashServer, Death, kill_at
+from crash_child import CRASH_POINTS, CrashServer, Death, kill_at
 from journal_workloads import EMBEDDER, token_of, vector_of
 from postgres_kit import journal_at
 
 from memagent import journal
-from memagent.core.crash_points import CRASH_POINTS
 from memagent.core.records import Scope
 from memagent.core.snapshot import Erased, JournalRow
 from memagent.journal.open_database import DatabaseJournal

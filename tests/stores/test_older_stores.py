@@ -17,13 +17,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from crash_child import CrashServer
+from crash_child import CRASH_POINTS, CrashServer
 from journal_kit import read_all
 from places import ROOT
 from typer.testing import CliRunner
 
 from memagent import Agent
-from memagent.core.crash_points import CRASH_POINTS
 from memagent.core.errors import MemAgentError, StoreCorrupt, StoreError
 from memagent.core.records import Scope
 from memagent.core.snapshot import StatsDelta

@@ -16,13 +16,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from crash_child import CrashServer, Death, Say
+from crash_child import CrashServer, Death, Say, watch
 from journal_kit import read_all
 from places import ROOT
 from postgres_kit import PASSWORD, Postgres, rows_of, running_postgres
 
 from memagent.build import open_store
-from memagent.core import crash_points
 from memagent.core.errors import StoreError, StoreUnavailable, VersionConflict
 from memagent.core.records import Scope, Session, Turn
 from memagent.core.snapshot import Entry, Erased, SessionStored, StatsDelta
@@ -333,11 +332,11 @@ async def test_a_connection_lost_in_the_commit_leaves_no_doubt(url: str, arrived
                     journal._writer.committer.connected().execute("COMMIT")
                 end_sessions(url)
 
-        crash_points.watch(cut_the_line)
+        watch(cut_the_line)
         try:
             row = await journal.append(ANN, stats("b"), expect=1)
         finally:
-            crash_points.watch(None)
+            watch(None)
         assert (cut.is_set(), row.seq) == (True, 2)
         assert [row.entry for row in await read_all(journal, ANN)] == [
             stats("a"),

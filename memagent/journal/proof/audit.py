@@ -187,9 +187,9 @@ class TipBook:
         size = _HEAD_BYTES + len(records) * _RECORD_BYTES
         if content[:_HEAD_BYTES] != self._head:
             self.rewrite(self._latest.values())
-        elif size < len(content):
-            os.truncate(self.path, size)
-        if content[:_HEAD_BYTES] == self._head:
+        else:
+            if size < len(content):
+                os.truncate(self.path, size)
             self._before = content[size - _MAC_BYTES : size] if records else _FIRST
 
     def noted(self, digest: str) -> Noted | None:
@@ -217,7 +217,6 @@ class TipBook:
 
     def _append(self, ends: Sequence[Noted]) -> None:
         assert self._fd is not None
-        chained = self._head == _CHAINED
         records = self._signed(ends, self._before)
         data, written = b"".join(records), 0
         with suppress(OSError):
@@ -230,7 +229,7 @@ class TipBook:
             with suppress(OSError):
                 os.ftruncate(self._fd, self._size + whole * _RECORD_BYTES)
         self._size += whole * _RECORD_BYTES
-        if chained:
+        if self._head == _CHAINED:
             if any(noted.digest not in self._latest for noted in ends):
                 # A log without a note could not be told from one that somebody put there.
                 os.fsync(self._fd)
@@ -377,7 +376,7 @@ class Redactions:
 
 _ROWS_AT_ONCE: Final = 256
 _MOST_REPORTED: Final = 20
-_SCOPE: Final = "SELECT id, digest, user_id, agent_id, run_id, head, chain, recorded_us FROM scopes"
+_SCOPE: Final = "SELECT digest, user_id, agent_id, run_id, id, head, chain, recorded_us FROM scopes"
 _STRAYS: Final = (
     "SELECT min(rows.seq), count(*) FROM {table} rows "
     "LEFT JOIN scopes ON scopes.id = rows.scope_id WHERE scopes.id IS NULL"
@@ -404,19 +403,6 @@ _END: Final = (
 )
 
 
-class _Scope(NamedTuple):
-    """A row of `scopes`."""
-
-    id: int
-    digest: str
-    user_id: str
-    agent_id: str | None
-    run_id: str | None
-    head: int
-    chain: bytes
-    recorded_us: int
-
-
 def audit_scope(connection: ReadConnection, scope: ScopeKey) -> list[str]:
     """Return what is wrong with the scope's log, the first bad sequence first.
 
@@ -430,14 +416,14 @@ def audit_scope(connection: ReadConnection, scope: ScopeKey) -> list[str]:
     same = [f"{name} IS NULL" if value is None else f"{name} = ?" for name, value in pairs]
     asked = f"{_SCOPE} WHERE digest = ? OR (user_id = ? AND {' AND '.join(same)}) ORDER BY id"
     values = (digest, user_id, *(value for value in rest if value is not None))
-    tips = [_Scope(*row) for row in connection.execute(asked, values).fetchall()]
+    rows = connection.execute(asked, values).fetchall()
     problems: list[str] = []
-    if tips:
-        tip = tips[0]
-        known = (tip.user_id, tip.agent_id, tip.run_id)
-        if len(tips) > 1 or tip.digest != digest or known not in (scope, nameless(scope)):
-            problems.append(f"seq 0: the scope's row does not name it ({known}, {tip.digest})")
-        problems += _audit_log(connection, tip, digest)
+    if rows:
+        named, owner, agent_id, run_id, *tip = rows[0]
+        known = (owner, agent_id, run_id)
+        if len(rows) > 1 or named != digest or known not in (scope, nameless(scope)):
+            problems.append(f"seq 0: the scope's row does not name it ({known}, {named})")
+        problems += _audit_log(connection, Tip(*tip), digest)
     # Rows that belong to no scope, as a removed row of a scope leaves behind.
     for table in ("journal", "payloads"):
         first, count = connection.execute(_STRAYS.format(table=table)).fetchone()
@@ -451,23 +437,23 @@ def audit_erased(connection: ReadConnection, digest: str) -> list[str]:
     row = connection.execute(f"{_SCOPE} WHERE digest = ?", (digest,)).fetchone()
     if row is None:
         return [f"seq 0: the scope {digest[:12]} is gone"]
-    tip = _Scope(*row)
-    problems = _audit_log(connection, tip, digest)
-    if tip.user_id != f"{NAMELESS}{digest}":
+    _, user_id, _, _, *tip = row
+    problems = _audit_log(connection, Tip(*tip), digest)
+    if user_id != f"{NAMELESS}{digest}":
         problems.insert(0, "seq 0: the scope's row has another name than its digest")
     return problems
 
 
-def _audit_log(connection: ReadConnection, tip: _Scope, digest: str) -> list[str]:
+def _audit_log(connection: ReadConnection, tip: Tip, digest: str) -> list[str]:
     """Walk one log, and compare its last header with its tip."""
     redactions = Redactions(connection, digest)
-    (erased_before,) = connection.execute(_ERASED_BEFORE, (tip.id,)).fetchone()
-    headless = connection.execute(_HEADLESS, (tip.id,)).fetchall()
+    (erased_before,) = connection.execute(_ERASED_BEFORE, (tip.scope_id,)).fetchone()
+    headless = connection.execute(_HEADLESS, (tip.scope_id,)).fetchall()
     problems = [f"seq {seq}: a payload without a header" for (seq,) in headless]
     last, before, said = 0, first_chain(digest), 0
     after, more = -(1 << 62), True
     while more and len(problems) < _MOST_REPORTED:
-        rows = connection.execute(_ROWS, (tip.id, after)).fetchall()
+        rows = connection.execute(_ROWS, (tip.scope_id, after)).fetchall()
         for seq, kind, recorded_us, payload, chain, salt, body in rows:
             if seq != last + 1:
                 problems.append(f"seq {seq}: expected {last + 1} here: the log has a gap")

@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from crash_child import watch
 from learning_kit import agent_of
 
 from memagent.async_agent import AsyncAgent
-from memagent.core import crash_points
 from memagent.core.exchange import ModelRequest
 from memagent.core.trials import Edit, TrialEnded, TrialStep
 from memagent.designs.base import MemoryDesign
@@ -68,7 +68,7 @@ def test_the_ranking_of_mem_rl_survives_kill_nine(tmp_path: Path, fatal: int) ->
 
         async def work() -> None:
             async with agent_of(mem_rl.DESIGN, path) as agent:
-                crash_points.watch(die)
+                watch(die)
                 await opened_doors(agent, 0, 20)
 
         asyncio.run(work())

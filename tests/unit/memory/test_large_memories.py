@@ -242,15 +242,16 @@ def test_a_process_that_serves_collects_its_oldest_garbage_only_when_idle(
     assert sys.getswitchinterval() == switch_s
 
 
-def test_what_is_freed_in_a_thread_goes_in_pieces() -> None:
+async def test_what_is_let_go_is_freed_in_pieces() -> None:
     at_once: list[bool] = []
 
     class Watched:
         def __del__(self) -> None:
             frame = sys._getframe().f_back
-            at_once.append(frame is None or frame.f_code.co_name != "_pieces")
+            at_once.append(frame is None or frame.f_code.co_name != "_freed")
 
-    owners: list[object] = [{number: Watched() for number in range(1_000)}]
-    long_work.free(owners)
-    assert not owners and len(at_once) == 1_000
+    long_work.let_go({number: Watched() for number in range(1_000)})
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    assert len(at_once) == 1_000
     assert sum(at_once) < 10

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from crash_child import watch
 from learning_kit import CountingLearner, agent_of, learning_design
 
 from memagent.async_agent import AsyncAgent
-from memagent.core import crash_points
 from memagent.core.answers import AsOf, Question
 from memagent.core.errors import (
     ConfigError,
@@ -314,7 +314,7 @@ def test_kill_nine_around_report_and_lesson_applies_each_once(tmp_path: Path, fa
 
         async def report() -> None:
             async with agent_of(learning_design(CountingLearner()), path) as agent:
-                crash_points.watch(die)
+                watch(die)
                 await agent.report(trial_id, 1.0, steps=STEPS)
 
         asyncio.run(report())

@@ -244,8 +244,9 @@ class Reader:
                 and own.pair.change >= BACKED
                 and not _apart(new, candidates[own.index])
             ):
-                relation: Literal["replaces", "ends"]
-                relation = "replaces" if own.pair.replaces >= own.pair.ends else "ends"
+                relation: Literal["replaces", "ends"] = (
+                    "replaces" if own.pair.replaces >= own.pair.ends else "ends"
+                )
                 deed = _DEEDS[relation]
                 reason = f"the new statement {deed} (p={share:.2f})"
                 changes.append(Change(own.index, relation, share, reason))

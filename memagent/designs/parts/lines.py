@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, Final, Generic, TypeVar
 
 from memagent.core.answers import Hit, Question
@@ -71,13 +72,14 @@ def dated(
     shown: Iterable[T], write: Callable[[T], str], said_at: Callable[[T], datetime | None]
 ) -> Iterator[str]:
     """Yield a line for each entry, and before those of one day that day."""
-    day = ""
-    for entry in shown:
+
+    def day(entry: T) -> str:
         moment = said_at(entry)
-        if (said := f"said {day_text(moment) if moment else 'on an unknown day'}:") != day:
-            day = said
-            yield day
-        yield write(entry)
+        return f"said {day_text(moment) if moment else 'on an unknown day'}:"
+
+    for said, entries in groupby(shown, day):
+        yield said
+        yield from map(write, entries)
 
 
 def fact_lines(facts: Sequence[Fact]) -> Iterator[str]:

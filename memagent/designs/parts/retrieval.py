@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 
 from memagent.core.answers import Filter, Hit, Query, Question, Relevance
 from memagent.core.long_work import Slices
@@ -308,12 +308,9 @@ def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> set[str]:
 
     Facts choose in rotation, best hits first.
     """
-    chosen: set[str] = set()
-    for depth in range(max((len(near) for near in ranked), default=0)):
-        for near in ranked:
-            if depth < len(near) and len(chosen) < cap:
-                chosen.add(near[depth].item.id)
-    return chosen
+    ranks = zip_longest(*ranked)
+    ids = dict.fromkeys(near.item.id for rank in ranks for near in rank if near is not None)
+    return set(islice(ids, cap))
 
 
 # Items that are looked at for the latest of a speaker.

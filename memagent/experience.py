@@ -4,7 +4,7 @@
 of what was shown, and lets the design's learner write a lesson. `tidy` puts the memory in
 order. Nothing learns without an outcome given from outside, and `ask` never reports.
 
-First come the verbs over a bank, from `start_trial` to `refuse_lesson`. Each is one
+First come the verbs over a bank, from `start_trial` to `take_lesson`. Each is one
 journal append that is planned anew when another writer came first, so counts are never
 lost and a second report of the same outcome changes nothing. Then comes tidying over a
 bank (`tidy_up`), and last what an agent calls, from `recall` to `tidy`.
@@ -247,23 +247,6 @@ async def take_lesson(
     return await bank.record(entry)
 
 
-async def refuse_lesson(
-    bank: MemoryBank, trial_id: str, lesson: Lesson, *, response_ids: tuple[str, ...]
-) -> Commit | None:
-    """Journal that the reporter refused a lesson; its trial is not taught again."""
-    rejected = tuple(
-        Rejected(reason=RejectReason.NOT_ACCEPTED, detail="refused after a try on a fork", op=op)
-        for op in lesson.ops
-    )
-    return await take_lesson(
-        bank,
-        trial_id,
-        Lesson(rejected=(*lesson.rejected, *rejected)),
-        limits=OpLimits(),
-        response_ids=response_ids,
-    )
-
-
 def _lesson_commit(
     state: BankState, trial: Trial, batch: OpBatch, lesson: Lesson, response_ids: tuple[str, ...]
 ) -> Commit:
@@ -498,11 +481,14 @@ async def learn(trial: Trial, context: AgentContext, accept: Accept | None = Non
     with boundary(ModelError, f"learner of {context.design.name}"):
         lesson = await learner(trial, slot)
     ids = tuple(response.id for response in slot.trail.responses)
-    limits = context.design.limits
     if accept is not None and not await _accepted(bank, trial, lesson, accept, context):
-        commit = await refuse_lesson(bank, trial.id, lesson, response_ids=ids)
-    else:
-        commit = await take_lesson(bank, trial.id, lesson, limits=limits, response_ids=ids)
+        detail = "refused after a try on a fork"
+        refused = (
+            Rejected(reason=RejectReason.NOT_ACCEPTED, detail=detail, op=op) for op in lesson.ops
+        )
+        lesson = Lesson(rejected=(*lesson.rejected, *refused))
+    limits = context.design.limits
+    commit = await take_lesson(bank, trial.id, lesson, limits=limits, response_ids=ids)
     return Learned(trial=bank.state.trials[trial.id], lesson=commit, usage=slot.trail.usage)
 
 

@@ -142,13 +142,13 @@ class Change:
     reason: str
 
 
+@dataclass(frozen=True, eq=False)
 class Reader:
     """Readings of texts by one network; reads only, safe to share between threads."""
 
-    def __init__(self, network: Network, thresholds: Thresholds) -> None:
-        """Take a network and the probabilities from which it is believed."""
-        self.network = network
-        self.thresholds = thresholds
+    network: Network
+    thresholds: Thresholds
+    """The probabilities from which the network is believed."""
 
     def propose(self, old: Sequence[Statement], new: Statement) -> Array:
         """Return the light head's probability (N,) that `new` changes each old statement."""

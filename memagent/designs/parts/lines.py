@@ -25,7 +25,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from memagent.core.answers import Hit, Question
 from memagent.core.exchange import JsonSchema, Message, ModelResponse, Role
-from memagent.core.ops import Parsed, ParseStatus, Rejected, RejectReason, Repair
+from memagent.core.ops import Parsed, ParseStatus, RejectReason, Repair
 from memagent.core.records import Event, Fact, Granularity, TimeSpan, Trust, Turn
 from memagent.designs.base import Prompt, Proposal, SlotContext, fence, load_prompt, quoted
 from memagent.timex.resolve import format_span
@@ -260,11 +260,11 @@ class JsonReply(Generic[T]):
     responses: tuple[ModelResponse, ...]
     repairs: tuple[Repair, ...] = ()
 
-    def proposal(self, values: Iterable[V], rejected: Iterable[Rejected] = ()) -> Proposal[V]:
-        """Propose `values`; `rejected` follows the entries that could not be read."""
+    def proposal(self, values: Iterable[V]) -> Proposal[V]:
+        """Propose `values`, beside the entries that could not be read."""
         return Proposal(
             values=tuple(values),
-            rejected=(*self.parsed.rejected, *rejected),
+            rejected=self.parsed.rejected,
             parse=self.statuses,
             repairs=self.repairs,
             responses=self.responses,

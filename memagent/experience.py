@@ -4,7 +4,7 @@
 of what was shown, and lets the design's learner write a lesson. `tidy` puts the memory in
 order. Nothing learns without an outcome given from outside, and `ask` never reports.
 
-First come the verbs over a bank, from `start_trial` to `refuse_lesson`. Each is one
+First come the verbs over a bank, from `start_trial` to `take_lesson`. Each is one
 journal append that is planned anew when another writer came first, so counts are never
 lost and a second report of the same outcome changes nothing. Then comes tidying over a
 bank (`tidy_up`), and last what an agent calls, from `recall` to `tidy`.
@@ -17,7 +17,7 @@ report and lesson leaves an untaught trial, which `resume` finds.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -70,15 +70,12 @@ from memagent.core.trials import (
     uses_of,
 )
 from memagent.core.workspace import workspace_of
-from memagent.designs.base import Lesson
+from memagent.designs.base import Feedback, Lesson
 from memagent.memory.bank import MemoryBank
 from memagent.memory.facade import Memory
 from memagent.state.effects import plan_commit
 from memagent.state.fold import BankState, folded
 from memagent.state.validation import validate_ops
-
-Values = Callable[[Trial, Mapping[str, ItemStats]], Mapping[str, float]]
-"""The values of the credited items after a trial (a design's `feedback`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +128,7 @@ async def get_trial(bank: MemoryBank, trial_id: str) -> Trial:
     return trial
 
 
-async def end_trial(bank: MemoryBank, report: TrialReport, values: Values) -> Trial:
+async def end_trial(bank: MemoryBank, report: TrialReport, feedback: Feedback) -> Trial:
     """Journal the outcome of a trial with the statistics of the items that it credits.
 
     The same report again changes nothing. Raises `InputError` for another one, and for
@@ -142,7 +139,7 @@ async def end_trial(bank: MemoryBank, report: TrialReport, values: Values) -> Tr
         known = state.trials.get(report.trial.id)
         if known is None or known.outcome is None:
             ended = _ended(state, known or report.trial, report)
-            return TrialEnded(trial=ended, stats=_counted(state, ended, values))
+            return TrialEnded(trial=ended, stats=_counted(state, ended, feedback))
         stated = {credit.id: credit.reward for credit in known.credit}
         if (
             known.outcome != report.outcome
@@ -185,7 +182,7 @@ def _ended(state: BankState, trial: Trial, report: TrialReport) -> Trial:
 
 
 def _counted(
-    state: BankState, trial: Trial, values: Values
+    state: BankState, trial: Trial, feedback: Feedback
 ) -> tuple[tuple[str, ItemStats | None], ...]:
     """Return the statistics of the credited items with this trial counted."""
     counted: dict[str, ItemStats] = {}
@@ -195,7 +192,7 @@ def _counted(
         counted[credit.id] = stats.model_copy(
             update={"uses": stats.uses + 1, "last_reward": credit.reward}
         )
-    worth = values(trial, counted)
+    worth = feedback(trial, counted)
     return tuple(
         (item_id, ItemStats.model_validate({**dict(stats), "q_value": worth[item_id]}))
         if item_id in worth
@@ -210,22 +207,18 @@ def raised(stats: ItemStats, name: str, by: float) -> ItemStats:
     return stats.model_copy(update={"counters": dict(sorted(counters.items()))})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakenLesson:
-    """A lesson to be written: what the learner wants, and what it was made with."""
-
-    ops: Sequence[MemoryOp] = ()
-    counts: Iterable[tuple[str, str, float]] = ()
-    rejected: Sequence[Rejected] = ()
-    response_ids: tuple[str, ...] = ()
-
-
 async def take_lesson(
-    bank: MemoryBank, trial_id: str, lesson: TakenLesson, *, limits: OpLimits
+    bank: MemoryBank,
+    trial_id: str,
+    lesson: Lesson,
+    *,
+    limits: OpLimits,
+    response_ids: tuple[str, ...] = (),
 ) -> Commit | None:
     """Write a lesson and mark its trial as taught, in one entry; None when it is already.
 
-    Ops may name any active item; those that do not fit come back rejected.
+    Ops may name any active item; those that do not fit come back rejected. `response_ids`
+    name the model calls that the lesson was made with.
     """
 
     def entry(state: BankState) -> Commit | None:
@@ -249,30 +242,18 @@ async def take_lesson(
             existing_ids=state.items,
         )
         batch = batch.model_copy(update={"rejected": (*lesson.rejected, *batch.rejected)})
-        return _lesson_commit(state, trial, batch, lesson)
+        return _lesson_commit(state, trial, batch, lesson, response_ids)
 
     return await bank.record(entry)
 
 
-async def refuse_lesson(bank: MemoryBank, trial_id: str, lesson: TakenLesson) -> Commit | None:
-    """Journal that the reporter refused a lesson; its trial is not taught again."""
-    rejected = tuple(
-        Rejected(reason=RejectReason.NOT_ACCEPTED, detail="refused after a try on a fork", op=op)
-        for op in lesson.ops
-    )
-    return await take_lesson(
-        bank,
-        trial_id,
-        TakenLesson(rejected=(*lesson.rejected, *rejected), response_ids=lesson.response_ids),
-        limits=OpLimits(),
-    )
-
-
-def _lesson_commit(state: BankState, trial: Trial, batch: OpBatch, lesson: TakenLesson) -> Commit:
+def _lesson_commit(
+    state: BankState, trial: Trial, batch: OpBatch, lesson: Lesson, response_ids: tuple[str, ...]
+) -> Commit:
     source = SourceRef(
         session_id=trial.id,
         turn_ids=tuple(turn.id for turn in state.sessions[trial.id].turns),
-        response_ids=lesson.response_ids,
+        response_ids=response_ids,
         actor="lesson",
     )
     commit = plan_commit(state, batch, source=source)
@@ -439,8 +420,7 @@ async def report(
     **options: Unpack[ReportOptions],
 ) -> Learned:
     """End a trial and let the design learn from it."""
-    known = (*OutcomeArguments.__annotations__, *ReportOptions.__annotations__)
-    check_keywords("report()", options, known)
+    check_keywords("report()", options, ReportOptions.__annotations__)
     bank, accept = context.bank, options.get("accept")
     began = await _trial_of(what, bank)
     edits = tuple(options.get("edits", ())) or began.edits
@@ -499,23 +479,21 @@ async def learn(trial: Trial, context: AgentContext, accept: Accept | None = Non
         return Learned(trial=trial)
     slot = context.slot(session=bank.state.sessions.get(trial.id))
     with boundary(ModelError, f"learner of {context.design.name}"):
-        proposed: Lesson = await learner(trial, slot)
-    lesson = TakenLesson(
-        ops=proposed.ops,
-        counts=proposed.counts,
-        rejected=proposed.rejected,
-        response_ids=tuple(response.id for response in slot.trail.responses),
-    )
-    limits = context.design.limits
+        lesson = await learner(trial, slot)
+    ids = tuple(response.id for response in slot.trail.responses)
     if accept is not None and not await _accepted(bank, trial, lesson, accept, context):
-        commit = await refuse_lesson(bank, trial.id, lesson)
-    else:
-        commit = await take_lesson(bank, trial.id, lesson, limits=limits)
+        detail = "refused after a try on a fork"
+        refused = (
+            Rejected(reason=RejectReason.NOT_ACCEPTED, detail=detail, op=op) for op in lesson.ops
+        )
+        lesson = Lesson(rejected=(*lesson.rejected, *refused))
+    limits = context.design.limits
+    commit = await take_lesson(bank, trial.id, lesson, limits=limits, response_ids=ids)
     return Learned(trial=bank.state.trials[trial.id], lesson=commit, usage=slot.trail.usage)
 
 
 async def _accepted(
-    bank: MemoryBank, trial: Trial, lesson: TakenLesson, accept: Accept, context: AgentContext
+    bank: MemoryBank, trial: Trial, lesson: Lesson, accept: Accept, context: AgentContext
 ) -> bool:
     """Carry the lesson out on a fork and ask for consent; both memories are thrown away."""
     before, after = bank.fork(), bank.fork()

@@ -111,7 +111,10 @@ class Prompt:
             raise ConfigError(
                 f"prompt {self.name!r} has the slots {sorted(self.slots)}, not {sorted(values)}"
             )
-        system, user = (render(part, values) for part in self.text.split(_USER))
+        # One pass: a value that looks like a slot stays as it is.
+        system, user = (
+            _SLOT.sub(lambda match: values[match[1]], part) for part in self.text.split(_USER)
+        )
         return (
             Message(role="system", content=system.strip()),
             Message(role="user", content=user.strip()),
@@ -188,11 +191,6 @@ def parse_prompt(text: str) -> Prompt:
         digest=hashlib.sha256(text.encode()).hexdigest(),
         examples=tuple(filter(None, header.get("examples", "").split(", "))),
     )
-
-
-def render(template: str, values: dict[str, str]) -> str:
-    """Fill the slots of a template in one pass; a value that looks like a slot stays as it is."""
-    return _SLOT.sub(lambda match: values[match[1]], template)
 
 
 def quoted(text: str) -> str:

@@ -89,7 +89,7 @@ async def cite(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
         raise ModelError("the answer graph reached cite without an answer")
     question, bank = _question(state), runtime.context.bank
     hits = list({hit.id: hit for hit in (*state.get("hits", []), *draft.hits)}.values())
-    cited: Answer = checked_citations(draft, hits, bank, question=question.text)
+    cited: Answer = checked_citations(draft, hits, bank.state, question=question.text)
     additions: dict[str, object] = {
         "question": question,
         "usage": cited.usage + state.get("usage", Usage()),

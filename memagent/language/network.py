@@ -38,8 +38,6 @@ TEXT_PIECES = 128
 """Most pieces read of a text alone."""
 PAIR_PIECES = 72
 """Most pieces read of each text of a pair."""
-WEIGHTS_LIMIT_BYTES = 10_800_000
-"""Most bytes of the shipped file."""
 # Most padded pieces a batch; larger ones leave the cache and gain nothing.
 _BATCH_PIECES = 1_536
 _FAR = -1e4

@@ -162,13 +162,13 @@ class Change:
     reason: str
 
 
+@dataclass(frozen=True, eq=False)
 class Reader:
     """Readings of texts by one network; reads only, safe to share between threads."""
 
-    def __init__(self, network: Network, thresholds: Thresholds) -> None:
-        """Take a network and the probabilities from which it is believed."""
-        self.network = network
-        self.thresholds = thresholds
+    network: Network
+    thresholds: Thresholds
+    """The probabilities from which the network is believed."""
 
     def propose(self, old: Sequence[Statement], new: Statement) -> Array:
         """Return the light head's probability (N,) that `new` changes each old statement."""
@@ -267,8 +267,9 @@ class Reader:
                 and own.pair.change >= BACKED
                 and not _apart(new, candidates[own.index])
             ):
-                relation: Literal["replaces", "ends"]
-                relation = "replaces" if own.pair.replaces >= own.pair.ends else "ends"
+                relation: Literal["replaces", "ends"] = (
+                    "replaces" if own.pair.replaces >= own.pair.ends else "ends"
+                )
                 deed = _DEEDS[relation]
                 reason = f"the new statement {deed} (p={share:.2f})"
                 changes.append(Change(own.index, relation, share, reason))

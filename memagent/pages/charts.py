@@ -178,7 +178,7 @@ def column_chart(
 def dot_chart(
     title: str,
     dots: Sequence[tuple[float, float, str]],
-    axes: Axes | None = None,
+    axes: Axes,
     *,
     note: str = "",
 ) -> Chart:
@@ -187,7 +187,6 @@ def dot_chart(
     With `axes.high` x runs from 0 to 1 and y from 0 to there. Without, both reach equally
     far to either side of zero, and dashed lines mark the zeros.
     """
-    axes = axes or Axes(across="")
     dots = [dot for dot in dots if math.isfinite(dot[0] + dot[1])][-_MOST_DOTS:]
     if not dots:
         return Chart(title=title, note=note)

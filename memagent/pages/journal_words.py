@@ -522,12 +522,10 @@ def _turn(turn: Turn, part: int | None, decisions: Sequence[EntryView]) -> TurnV
     return TurnView(turn=turn, part=part, ops=tuple(ops), refusals=tuple(refusals))
 
 
-def op_counts(entries: Iterable[EntryView]) -> list[tuple[str, int]]:
+def op_counts(entries: Sequence[EntryView]) -> list[tuple[str, int]]:
     """Return (op in small letters, how many) over some entries, then of the refusals."""
-    counts = Counter[str]()
-    for entry in entries:
-        counts.update(op.op for op in entry.ops)
-        counts["refused"] += len(entry.refusals)
+    counts = Counter(op.op for entry in entries for op in entry.ops)
+    counts["refused"] = sum(len(entry.refusals) for entry in entries)
     return [(name.lower(), counts[name]) for name in (*OPS, "refused") if counts[name]]
 
 

@@ -37,6 +37,7 @@ from memagent.replies.tolerant_json import (
     outside_reasoning,
     repeats_key,
 )
+from memagent.state.validation import Refused
 
 MAX_TEXT_CHARS: Final = 200_000
 """Longest text that is searched for JSON."""
@@ -248,14 +249,6 @@ Entry = Mapping[str, JsonValue]
 """One JSON object of a reply."""
 
 
-class Unfit(Exception):
-    """An entry that cannot be read; becomes a `Rejected`."""
-
-    def __init__(self, reason: RejectReason, detail: str) -> None:
-        super().__init__(detail)
-        self.reason, self.detail = reason, detail
-
-
 def parse_entries(
     text: str,
     list_keys: Sequence[str],
@@ -268,7 +261,7 @@ def parse_entries(
     """Find the list of entries under one of the keys and read each entry alone.
 
     A bare list counts, and so does one object that `is_entry` knows. `read` raises
-    `Unfit` or pydantic's `ValidationError` for an entry that cannot be used. A value
+    `Refused` or pydantic's `ValidationError` for an entry that cannot be used. A value
     that `destroys` is rejected as AMBIGUOUS unless the reply is clear.
     """
 
@@ -296,7 +289,7 @@ def parse_entries(
     for entry in entries[:limit]:
         try:
             values.append(_read_entry(entry, read, destroys, reply))
-        except (Unfit, ValidationError) as error:
+        except (Refused, ValidationError) as error:
             rejected.append(_rejected(entry, error))
     if len(entries) > limit:
         detail = f"entries after the first {limit} were not read"
@@ -332,11 +325,11 @@ def _read_entry(
 ) -> T:
     inner = entry.values() if isinstance(entry, dict) else ()
     if repeats_key(entry) or any(map(repeats_key, inner)):
-        raise Unfit(RejectReason.AMBIGUOUS, "the entry gives one key twice")
+        raise Refused(RejectReason.AMBIGUOUS, "the entry gives one key twice")
     value = read(entry)
     if destroys(value) and not reply.clear:
         unclear = ", ".join(each for each in reply.repairs if each not in CLEAR_REPAIRS)
-        raise Unfit(
+        raise Refused(
             RejectReason.AMBIGUOUS, f"taken only from a reply with one meaning; this one: {unclear}"
         )
     return value
@@ -359,8 +352,8 @@ def _losses(text: str, reply: Extracted, *, empty: bool) -> Iterable[Rejected]:
         yield Rejected(reason=RejectReason.AMBIGUOUS, detail=detail, raw=raw)
 
 
-def _rejected(entry: JsonValue, error: Unfit | ValidationError) -> Rejected:
-    if isinstance(error, Unfit):
+def _rejected(entry: JsonValue, error: Refused | ValidationError) -> Rejected:
+    if isinstance(error, Refused):
         return Rejected(reason=error.reason, detail=error.detail, raw=raw_json(entry))
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -421,11 +414,11 @@ def plain_id(value: JsonValue) -> str:
 
 
 def checked_text(text: str | None, limit: int) -> str:
-    """Return the text. Raises `Unfit` when it is missing, blank or too long."""
+    """Return the text. Raises `Refused` when it is missing, blank or too long."""
     if text is None or not text.strip():
-        raise Unfit(RejectReason.EMPTY_TEXT, "the text is missing or empty")
+        raise Refused(RejectReason.EMPTY_TEXT, "the text is missing or empty")
     if len(text) > limit:
-        raise Unfit(
+        raise Refused(
             RejectReason.TEXT_TOO_LONG, f"{len(text)} characters; at most {limit} are allowed"
         )
     return text

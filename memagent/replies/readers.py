@@ -62,7 +62,6 @@ from memagent.replies.entries import (
     MAX_FACT_CHARS,
     SOURCE_KEYS,
     Entry,
-    Unfit,
     checked_text,
     extract_json,
     flat_text,
@@ -77,6 +76,7 @@ from memagent.replies.entries import (
 )
 from memagent.replies.tolerant_json import JsonValue, outside_reasoning
 from memagent.state.fold import folded
+from memagent.state.validation import Refused
 from memagent.timex.resolve import resolve_time
 
 _MAX_UPDATE_CHARS: Final = 8_000
@@ -113,14 +113,14 @@ def parse_ops(
 def _object(entry: JsonValue, what: str) -> Entry:
     """Return an entry that is an object; `what` it has to be, for the reason."""
     if not isinstance(entry, dict):
-        raise Unfit(RejectReason.NOT_AN_OBJECT, f"{what} must be a JSON object")
+        raise Refused(RejectReason.NOT_AN_OBJECT, f"{what} must be a JSON object")
     return entry
 
 
 def _read_op(entry: Entry, facts: Sequence[Fact], fact_is_text: bool) -> MemoryOp:
     name = _only("ops", filter(None, (_op_name(entry.get(key)) for key in _OP_KEYS)))
     if name is None:
-        raise Unfit(RejectReason.UNKNOWN_OP, "op must be one of ADD, UPDATE, DELETE, NOOP")
+        raise Refused(RejectReason.UNKNOWN_OP, "op must be one of ADD, UPDATE, DELETE, NOOP")
     place = _place_of(entry, facts)
     fact, about = (None, ()) if place is None else (facts[place], (place,))
     reason = string_at(entry, "reason", "why") or ""
@@ -130,7 +130,7 @@ def _read_op(entry: Entry, facts: Sequence[Fact], fact_is_text: bool) -> MemoryO
     if name == "NOOP":
         return Noop(id=target or None, fact=fact, reason=reason, about=about)
     if not target:
-        raise Unfit(RejectReason.INVALID_FIELDS, f"{name} must name the id of an item")
+        raise Refused(RejectReason.INVALID_FIELDS, f"{name} must name the id of an item")
     sources = ids_at(entry, SOURCE_KEYS) or (fact.source_turn_ids if fact else ())
     version = index_of(entry.get("version"))
     if name == "DELETE":
@@ -161,7 +161,7 @@ def _read_add(entry: Entry, place: int | None, facts: Sequence[Fact], reason: st
         place = next(same, None)
     fact = None if place is None else facts[place]
     if fact is None and text is None:
-        raise Unfit(RejectReason.INVALID_FIELDS, "ADD must name a fact or bring a text")
+        raise Refused(RejectReason.INVALID_FIELDS, "ADD must name a fact or bring a text")
     values: dict[str, object] = (
         fact.model_dump() if fact else {"kind": (string_at(entry, "kind") or "fact").lower()}
     )
@@ -185,10 +185,10 @@ def _read_add(entry: Entry, place: int | None, facts: Sequence[Fact], reason: st
 
 
 def _only(what: str, values: Iterable[str]) -> str | None:
-    """Return the one value; None without any. Raises `Unfit` when several differ."""
+    """Return the one value; None without any. Raises `Refused` when several differ."""
     named = list(dict.fromkeys(values))
     if len(named) > 1:
-        raise Unfit(RejectReason.AMBIGUOUS, f"the entry names {len(named)} {what}")
+        raise Refused(RejectReason.AMBIGUOUS, f"the entry names {len(named)} {what}")
     return named[0] if named else None
 
 
@@ -204,7 +204,7 @@ def _place_of(entry: Entry, facts: Sequence[Fact]) -> int | None:
         return 0 if len(facts) == 1 else None
     index = index_of(named[0] if isinstance(named, list) and len(named) == 1 else named)
     if index is None or not 0 <= index < len(facts):
-        raise Unfit(
+        raise Refused(
             RejectReason.UNRESOLVED, f"no fact {raw_json(named)[:40]} among the {len(facts)} shown"
         )
     return index
@@ -236,7 +236,7 @@ def _read_note(entry: Entry) -> NoteDraft:
     tag, note_id = (string_at(entry, "tag") or "").lower(), plain_id(entry.get("id"))
     if note_id:
         if tag not in TAGS:
-            raise Unfit(RejectReason.INVALID_FIELDS, f"the tag of a note is one of {TAGS}")
+            raise Refused(RejectReason.INVALID_FIELDS, f"the tag of a note is one of {TAGS}")
         return NoteDraft(id=note_id, tag=tag)
     return NoteDraft(
         text=checked_text(string_at(entry, "text", "note"), MAX_FACT_CHARS),
@@ -361,8 +361,8 @@ def parse_relations(text: str, *, events: int) -> Parsed[RelationDraft]:
     )
 
 
-def _invalid(detail: str) -> Unfit:
-    return Unfit(RejectReason.INVALID_FIELDS, detail)
+def _invalid(detail: str) -> Refused:
+    return Refused(RejectReason.INVALID_FIELDS, detail)
 
 
 def _read_event(entry: Entry) -> EventDraft:

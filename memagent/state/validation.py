@@ -102,7 +102,7 @@ NO_IDS: Final[frozenset[str]] = frozenset()
 
 
 class Refused(Exception):
-    """An op that may not be carried out."""
+    """An op that may not be carried out, or an entry of a reply that cannot be read."""
 
     def __init__(self, reason: RejectReason, detail: str) -> None:
         super().__init__(detail)

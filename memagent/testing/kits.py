@@ -26,6 +26,7 @@ from memagent.designs.base import MemoryDesign
 from memagent.embed.static import HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel, Embedder, IndexRow, Matrix, Reranker, Vector, VectorIndex
+from memagent.state.validation import matches
 
 SAME = 1e-5
 """Greatest difference of two vectors of one text, in any coordinate."""
@@ -207,7 +208,7 @@ async def check_vector_index(
     await index.upsert(rows)
     await index.upsert(rows[:10])
     for name, where in FILTERS.items():
-        fitting = [i for i, item in enumerate(items) if _passes(item, where)]
+        fitting = [i for i, item in enumerate(items) if matches(item, where)]
         for k in (1, 5, count + 10):
             got = await _ids(index, query, k=k, where=where)
             due = _best(items, vectors, fitting, query, k)
@@ -245,22 +246,6 @@ async def _ids(
     index: VectorIndex, query: Vector, *, k: int, where: Filter | None = None
 ) -> list[str]:
     return [hit.id for hit in await index.search(query, k=k, where=where)]
-
-
-def _passes(item: MemoryItem, where: Filter) -> bool:
-    listed = (
-        (where.speakers, {item.speaker}),
-        (where.subjects, {item.subject}),
-        (where.kinds, {item.kind}),
-        (where.session_ids, {item.session_id}),
-        (where.tags, set(item.tags)),
-        (where.ids, {item.id}),
-    )
-    if any(allowed and not allowed & values for allowed, values in listed):
-        return False
-    if where.valid is not None and (item.valid is None or not item.valid.overlaps(where.valid)):
-        return False
-    return where.said is None or (item.said_at is not None and where.said.contains(item.said_at))
 
 
 def _best(

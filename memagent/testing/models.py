@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from memagent.core.errors import ConfigError, MemAgentError
@@ -210,7 +210,7 @@ async def _check_stream(model: StreamingChatModel, timeout_s: float) -> None:
         f"streamed pieces must add up to the final text: {text!r} is not {response.text!r}"
     )
     stream = model.stream(_request("Say something long."))
-    await _in_time(_first_piece(stream), timeout_s, "a stream must begin")
+    await _in_time(anext(stream, None), timeout_s, "a stream must begin")
     await _in_time(aclose_stream(stream), timeout_s, "a stream must close when it is given up")
     await _answer(model, _request("Say hello after all."), timeout_s)
 
@@ -227,17 +227,13 @@ async def _collect(
     return pieces, response
 
 
-async def _first_piece(stream: AsyncIterator[Delta]) -> None:
-    await anext(stream, None)
-
-
 async def _answer(model: ChatModel, request: ModelRequest, timeout_s: float) -> ModelResponse:
     response = await _in_time(model.complete(request), timeout_s, "a call must end")
     _check_response(response)
     return response
 
 
-async def _in_time(work: Coroutine[object, object, _T], timeout_s: float, promise: str) -> _T:
+async def _in_time(work: Awaitable[_T], timeout_s: float, promise: str) -> _T:
     try:
         return await asyncio.wait_for(work, timeout_s)
     except TimeoutError as error:

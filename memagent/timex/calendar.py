@@ -200,12 +200,6 @@ def pick_year(on: Callable[[int], date], today: date, lean: Lean) -> date:
     return future if future - today <= min(NEAR_FUTURE, today - past) else past
 
 
-def season_reading(name: str, year: int, *, relative: bool) -> Reading:
-    """Return the season that begins in `year`."""
-    first = date(year, SEASON_MONTHS[name], 1)
-    return days(first, add_months(first, 3), Granularity.SEASON, relative=relative)
-
-
 def _nth_weekday(year: int, month: int, weekday: int, nth: int) -> date:
     return weekday_after(date(year, month, 1) - DAY, weekday) + timedelta(weeks=nth - 1)
 
@@ -399,10 +393,9 @@ def _tense(before: str, after: str) -> Lean | None:
     both = f"{before} \x00 {after}"
     if _FORWARD_NOUN.search(before) and not re.search(r"\bw(?:as|ere)\b", both):
         return Lean.FUTURE
-    past = _PAST_CUE.search(both)
     if _FUTURE_CUE.search(before) and not (_YEARLY.search(both) and _IS_ON.search(before)):
         return Lean.FUTURE
-    if past:
+    if _PAST_CUE.search(both):
         return Lean.PAST
     if _FUTURE_CUE.search(after):
         return Lean.FUTURE

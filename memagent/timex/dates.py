@@ -147,12 +147,12 @@ def _quarter(match: Match, ctx: Context) -> Reading:
 
 
 def _season(match: Match, ctx: Context) -> Reading:
-    name, turn = match["s"], words.turn_of(match)
+    month, turn = cal.SEASON_MONTHS[match["s"]], words.turn_of(match)
     year, relative = words.stated_year(match, ctx)
     if year is not None:
-        return cal.season_reading(name, year, relative=relative)
+        return cal.unit_reading(date(year, month, 1), "season", relative=relative)
     years = [ctx.today.year + shift for shift in (-2, -1, 0, 1, 2)]
-    around = [cal.season_reading(name, year, relative=True) for year in years]
+    around = [cal.unit_reading(date(year, month, 1), "season") for year in years]
     past = [season for season in around if season.last_day < ctx.today]
     future = [season for season in around if season.first_day > ctx.today]
     if turn:

@@ -88,8 +88,6 @@ _LEAP_YEAR = 2024  # stands for the year that a neighbour may still tell
 class _Atom:
     """A match of one pattern in a text."""
 
-    start: int
-    end: int
     pattern: Atom
     match: Match
     standing: Standing
@@ -128,7 +126,7 @@ def phrases(
         lowered = text.translate(_ASCII_LOWER)
     atoms = list(islice(_atoms(text, lowered, anchor, loose=loose), most))
     for index, atom in enumerate(atoms):
-        if index + 1 < len(atoms) and _JOINER.match(lowered, atom.end):
+        if index + 1 < len(atoms) and _JOINER.match(lowered, atom.match.end()):
             pair = _pair(lowered, atom, atoms[index + 1], Context(anchor, lean), loose=loose)
             if pair:
                 yield pair
@@ -155,21 +153,21 @@ def _atoms(text: str, lowered: str, anchor: datetime | None, *, loose: bool) -> 
         best: _Atom | None = None
         for pattern in ATOMS:
             match = pattern.regex.match(lowered, near.start())
-            if match is None or (best is not None and match.end() <= best.end):
+            if match is None or (best is not None and match.end() <= best.match.end()):
                 continue
             standing = Standing.ALONE if loose else pattern.guard(text, match)
             if standing is Standing.REFUSED:
                 continue
-            atom = _Atom(match.start(), match.end(), pattern, match, standing)
+            atom = _Atom(pattern, match, standing)
             if _read(atom, Context(anchor)) or _read(atom, Context(anchor, year=_LEAP_YEAR)):
                 best = atom
         if best is not None:
             yield best
-            position = best.end
+            position = best.match.end()
 
 
 def _context(text: str, atom: _Atom, around: Context) -> Context:
-    lean = direction(text, atom.start, atom.end)
+    lean = direction(text, *atom.match.span())
     return around if lean is Lean.OPEN else replace(around, lean=lean)
 
 
@@ -186,7 +184,8 @@ def _inner(text: str, atom: _Atom, ctx: Context) -> Phrase | None:
     reading = _read(atom, ctx)
     if reading is None:
         return None
-    start, end, bare = atom.start, atom.end, atom.standing is Standing.WITH_OPERATOR
+    start, end = atom.match.span()
+    bare = atom.standing is Standing.WITH_OPERATOR
     clock = None if reading.relative else _CLOCK_AFTER.match(text, end)
     if clock and (timed := _with_clock(reading, clock)):
         reading, end = timed, clock.end()
@@ -268,7 +267,7 @@ def _pair(text: str, left: _Atom, right: _Atom, around: Context, *, loose: bool)
     first, second = _agree(text, (left, first), (right, second), around.anchor)
     if first is None or second is None:
         return None
-    joiner = _JOINER.fullmatch(text, left.end, max(left.end, second.start))
+    joiner = _JOINER.fullmatch(text, left.match.end(), max(left.match.end(), second.start))
     if joiner is None:
         return None
     opener = _OPENER.search(text, max(0, first.start - 16), first.start)

@@ -17,8 +17,8 @@ from memagent.core.recipes import RECIPES
 from memagent.core.records import Event, EventEdge, ItemStats, Relation, Scope, Trust
 from memagent.core.snapshot import GraphDelta, MemorySnapshot
 from memagent.core.trials import Outcome, TrialStep
-from memagent.designs.base import RunningValue
-from memagent.experience import TakenLesson, TrialReport, end_trial, start_trial, take_lesson
+from memagent.designs.base import Lesson, RunningValue
+from memagent.experience import TrialReport, end_trial, start_trial, take_lesson
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import undo
 from memagent.memory.threads import Spoken, store_message
@@ -125,7 +125,7 @@ class History:
         if ending > 1:
             told_fact = fact(f"lesson {self.rng.random()}", turn=f"{trial.id}:0")
             counts = tuple((item.id, "seen", 1.0) for item in shown)
-            lesson = TakenLesson(ops=(Add(fact=told_fact),), counts=counts)
+            lesson = Lesson(ops=(Add(fact=told_fact),), counts=counts)
             await take_lesson(bank, trial.id, lesson, limits=OpLimits())
 
     async def _graph(self, bank: MemoryBank) -> None:

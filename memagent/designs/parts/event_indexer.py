@@ -360,15 +360,10 @@ class EventIndexer:
             ordinal=0,
             retry=self.retry,
         )
-        events: dict[str, Event] = {}
-        rejected = list(reply.parsed.rejected)
-        for at, draft in enumerate(reply.parsed.values):
-            entry = _ground(draft, session, at)
-            if isinstance(entry, Rejected):
-                rejected.append(entry)
-            else:
-                events[entry.id] = entry
-        return list(events.values()), rejected
+        entries = [_ground(draft, session, at) for at, draft in enumerate(reply.parsed.values)]
+        events = {entry.id: entry for entry in entries if isinstance(entry, Event)}
+        refused = [entry for entry in entries if isinstance(entry, Rejected)]
+        return list(events.values()), [*reply.parsed.rejected, *refused]
 
     async def _relate(
         self,

@@ -16,8 +16,9 @@ topics among its best five events give up to three start events each.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, islice
 from typing import Final, Self
 
@@ -246,20 +247,15 @@ class GraphWalkRetriever:
         plan = await ask_about(
             question, ctx, Role.PLANNER, "plan", PLAN_SCHEMA, **question_values(question)
         )
-        visits, planned = count(), count(1)
-
-        async def explore(view: WalkView) -> Move:
-            return await _explore(view, question, ctx, next(visits))
-
-        async def refine(_: str, subgoals: Checklist, kept: Sequence[Event]) -> Missing:
-            return await _missing(question, subgoals, kept, ctx, next(planned))
-
         walk = await compass_walk(
             question.text,
             ctx.bank.state.graph,
             parse_plan(plan.text) or [question.text],
             terrain=seeds,
-            guide=Guide(explore=explore, refine=refine),
+            guide=Guide(
+                explore=partial(_explore, question=question, ctx=ctx, ordinals=count()),
+                refine=partial(_missing, question=question, ctx=ctx, ordinals=count(1)),
+            ),
             settings=self.settings,
         )
         return replace(walk, response_ids=(plan.id, *walk.response_ids))
@@ -312,7 +308,13 @@ class GraphExpansionRetriever:
 
 
 async def _missing(
-    question: Question, subgoals: Checklist, kept: Sequence[Event], ctx: SlotContext, ordinal: int
+    _: str,
+    subgoals: Checklist,
+    kept: Sequence[Event],
+    *,
+    question: Question,
+    ctx: SlotContext,
+    ordinals: Iterator[int],
 ) -> Missing:
     """Ask for what the kept events do not tell; nothing when the reply cannot be read."""
     response = await ask_about(
@@ -321,7 +323,7 @@ async def _missing(
         Role.PLANNER,
         "missing",
         MISSING_SCHEMA,
-        ordinal,
+        next(ordinals),
         question=fence("question", [quoted(question.text)]),
         subgoals=fence("subgoals", goal_lines(subgoals)),
         kept=fence("kept", map(_event_line, kept)),
@@ -331,7 +333,9 @@ async def _missing(
     return Missing(query=query, response_id=response.id)
 
 
-async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal: int) -> Move:
+async def _explore(
+    view: WalkView, *, question: Question, ctx: SlotContext, ordinals: Iterator[int]
+) -> Move:
     turns = map(ctx.bank.state.turn, view.event.source_turn_ids[:_MAX_TURNS])
     response = await ask_about(
         question,
@@ -339,7 +343,7 @@ async def _explore(view: WalkView, question: Question, ctx: SlotContext, ordinal
         Role.EXPLORER,
         "explore",
         EXPLORE_SCHEMA,
-        ordinal,
+        next(ordinals),
         question=fence("question", [quoted(view.question)]),
         subgoals=fence("subgoals", goal_lines(view.subgoals)),
         kept=fence("kept", map(_event_line, view.kept)),

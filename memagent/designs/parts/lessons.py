@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, takewhile
 from statistics import fmean, pstdev
 from typing import Final
 from zlib import crc32
@@ -444,8 +444,7 @@ def all_but_last(workspace: Workspace, keep: int = 1) -> tuple[int, ...]:
 
 def trailing_steps(workspace: Workspace, least: int) -> tuple[int, ...]:
     """Choose the steps since the last note, once there are at least `least`."""
-    begin = len(workspace.segments)
-    while begin and workspace.segments[begin - 1].kind == "step":
-        begin -= 1
-    places = tuple(range(begin, len(workspace.segments)))
-    return places if len(places) >= least else ()
+    steps = takewhile(lambda segment: segment.kind == "step", reversed(workspace.segments))
+    count = sum(1 for _ in steps)
+    end = len(workspace.segments)
+    return tuple(range(end - count, end)) if count >= least else ()

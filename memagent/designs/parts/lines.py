@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, Final, Generic, TypeVar
 
 from memagent.core.answers import Hit, Question
 from memagent.core.exchange import JsonSchema, Message, ModelResponse, Role
-from memagent.core.ops import Parsed, ParseStatus, Rejected, RejectReason, Repair
+from memagent.core.ops import Parsed, ParseStatus, RejectReason, Repair
 from memagent.core.records import Event, Fact, Granularity, TimeSpan, Trust, Turn
 from memagent.designs.base import Prompt, Proposal, SlotContext, fence, load_prompt, quoted
 from memagent.timex.resolve import format_span
@@ -71,13 +72,14 @@ def dated(
     shown: Iterable[T], write: Callable[[T], str], said_at: Callable[[T], datetime | None]
 ) -> Iterator[str]:
     """Yield a line for each entry, and before those of one day that day."""
-    day = ""
-    for entry in shown:
+
+    def day(entry: T) -> str:
         moment = said_at(entry)
-        if (said := f"said {day_text(moment) if moment else 'on an unknown day'}:") != day:
-            day = said
-            yield day
-        yield write(entry)
+        return f"said {day_text(moment) if moment else 'on an unknown day'}:"
+
+    for said, entries in groupby(shown, day):
+        yield said
+        yield from map(write, entries)
 
 
 def fact_lines(facts: Sequence[Fact]) -> Iterator[str]:
@@ -258,11 +260,11 @@ class JsonReply(Generic[T]):
     responses: tuple[ModelResponse, ...]
     repairs: tuple[Repair, ...] = ()
 
-    def proposal(self, values: Iterable[V], rejected: Iterable[Rejected] = ()) -> Proposal[V]:
-        """Propose `values`; `rejected` follows the entries that could not be read."""
+    def proposal(self, values: Iterable[V]) -> Proposal[V]:
+        """Propose `values`, beside the entries that could not be read."""
         return Proposal(
             values=tuple(values),
-            rejected=(*self.parsed.rejected, *rejected),
+            rejected=self.parsed.rejected,
             parse=self.statuses,
             repairs=self.repairs,
             responses=self.responses,

@@ -244,9 +244,7 @@ class SessionAnswerer(OnePrompt):
         """
         if nothing_to_show(hits, ctx):
             return no_evidence(question)
-        groups: dict[str | None, list[Hit]] = {}
-        for hit in hits:
-            groups.setdefault(session_of(hit, ctx.bank.state), []).append(hit)
+        groups = _by_session(hits, ctx.bank.state)
         changes = clashes(hits, ctx.bank.state)
         reply = await ask_for_answer(
             question,
@@ -389,7 +387,7 @@ class SessionRetriever:
         query = query_for(question)
         timed = queries_at(query, window.span) if window.span is not None else []
         plain_hits, *timed_hits = await ctx.bank.search_many([query, *timed], k=self.pool)
-        groups = _by_session(plain_hits, timed_hits, state)
+        groups = _by_session(with_timed(plain_hits, timed_hits), state)
         loose = groups.pop(None, [])
         inside = {session_of(hit, state) for hits in timed_hits for hit in hits}
         chosen = self._choose(groups, inside if window.span is not None else set(groups))
@@ -450,11 +448,9 @@ def session_of(hit: Hit, state: BankState) -> str | None:
     return session_id if session_id in state.sessions else None
 
 
-def _by_session(
-    plain: Sequence[Hit], timed: Sequence[Sequence[Hit]], state: BankState
-) -> dict[str | None, list[Hit]]:
+def _by_session(hits: Iterable[Hit], state: BankState) -> dict[str | None, list[Hit]]:
     groups: dict[str | None, list[Hit]] = {}
-    for hit in with_timed(plain, timed):
+    for hit in hits:
         groups.setdefault(session_of(hit, state), []).append(hit)
     return groups
 

@@ -107,10 +107,7 @@ class ModelExtractor(OnePrompt):
             "dialogue": fence("dialogue", map(turn_line, chunk.turns)),
         }
         reading = FactReading(chunk=chunk, earlier=earlier, prompt=load_prompt(self.prompt))
-        reply = await ask_for_json(
-            ctx, reading.call(FACTS_SCHEMA), values, ordinal=0, retry=self.retry
-        )
-        return reply.proposal(reply.parsed.values)
+        return await reading.ask(ctx, FACTS_SCHEMA, values, retry=self.retry)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +126,13 @@ class FactReading:
         """The chunk with the turns before it."""
         return Dialogue((*self.earlier, *self.chunk.turns))
 
-    def call(self, schema: JsonSchema) -> JsonCall[Fact]:
-        """Return the call whose reply is read into grounded facts."""
-        return JsonCall(role=Role.EXTRACTOR, prompt=self.prompt, schema=schema, parse=self.read)
+    async def ask(
+        self, ctx: SlotContext, schema: JsonSchema, values: dict[str, str], *, retry: bool
+    ) -> Proposal[Fact]:
+        """Ask with the prompt's values, and propose the grounded facts of the reply."""
+        call = JsonCall(role=Role.EXTRACTOR, prompt=self.prompt, schema=schema, parse=self.read)
+        reply = await ask_for_json(ctx, call, values, ordinal=0, retry=retry)
+        return reply.proposal(reply.parsed.values)
 
     def read(self, text: str) -> Parsed[Fact]:
         """Read a reply; drafts that do not rest on turns of the chunk are rejected.

@@ -257,10 +257,7 @@ class BriefExtractor(OnePrompt):
             prompt=prompt,
             turn_ids=_by_number(turn.id for turn in chunk.turns),
         )
-        reply = await ask_for_json(
-            ctx, reading.call(BRIEF_FACTS_SCHEMA), values, ordinal=0, retry=self.retry
-        )
-        return reply.proposal(reply.parsed.values)
+        return await reading.ask(ctx, BRIEF_FACTS_SCHEMA, values, retry=self.retry)
 
 
 @dataclass(frozen=True, kw_only=True)

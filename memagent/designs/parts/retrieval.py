@@ -23,9 +23,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 
-from memagent.core.answers import Filter, Hit, Query, Question, Relevance
+from memagent.core.answers import Hit, Query, Question, Relevance
 from memagent.core.long_work import Slices
 from memagent.core.records import Fact, MemoryItem, NodeKind, Relation, TimeSpan
 from memagent.designs.base import (
@@ -192,7 +192,10 @@ class VersionedRetriever:
                 if (view.span is None or wording.held_in(view.span))
                 and wording.node_id not in known
                 and not (present_only and wording.node_id.partition("@")[0] != hit.id)
-                and (question.where.empty or _matches(wording, question.where))
+                and (
+                    not isinstance(wording.record, MemoryItem)
+                    or matches(wording.record, question.where)
+                )
             ]
             fitting = fitting[: self.more + len(hits) - len(known)]
             known.update(wording.node_id for wording in fitting)
@@ -201,10 +204,6 @@ class VersionedRetriever:
             older_first = outdated or view.period is Period.THEN
             merged += [*added, hit] if older_first else [hit, *added]
         return merged
-
-
-def _matches(wording: Wording, where: Filter) -> bool:
-    return not isinstance(wording.record, MemoryItem) or matches(wording.record, where)
 
 
 def _hit(wording: Wording, *, newer: Hit, state: BankState) -> Hit:
@@ -308,12 +307,9 @@ def _shared_cap(ranked: Sequence[Sequence[Candidate]], cap: int) -> set[str]:
 
     Facts choose in rotation, best hits first.
     """
-    chosen: set[str] = set()
-    for depth in range(max((len(near) for near in ranked), default=0)):
-        for near in ranked:
-            if depth < len(near) and len(chosen) < cap:
-                chosen.add(near[depth].item.id)
-    return chosen
+    ranks = zip_longest(*ranked)
+    ids = dict.fromkeys(near.item.id for rank in ranks for near in rank if near is not None)
+    return set(islice(ids, cap))
 
 
 # Items that are looked at for the latest of a speaker.

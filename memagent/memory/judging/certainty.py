@@ -154,10 +154,8 @@ def _words(
 ) -> dict[str, float]:
     """Return the shares of the question's content in the statement and around it."""
     total = sum(weights.values()) or 1.0
-    own = _terms(entry.text)
-    for share, text in entry.around:
-        if share >= _SAME:
-            own = own | _terms(text)
+    told = (entry.text, *(text for share, text in entry.around if share >= _SAME))
+    own = frozenset[str]().union(*map(_terms, told))
     asked = frozenset[str]().union(*(_terms(text) for _, text in entry.around if "?" in text))
     held = {term for term in weights if has_term(term, own)}
     like = {term: 1.0 if term in held else alike[term] for term in weights}
@@ -519,8 +517,7 @@ def chosen_of(
 ) -> list[int]:
     """Return the places of the best statements: those nearly as likely, one a turn."""
     chosen: dict[str, int] = {}
-    for place in order:
-        at = int(place)
+    for at in map(int, order):
         if shares[at] < SHARE * shares[order[0]] or len(chosen) == MOST_CHOSEN:
             break
         entry = evidence[at]

@@ -26,12 +26,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from threading import Lock
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
 from memagent.core.answers import QUOTED_FROM, Answer, Citation, Hit, Verdict
-from memagent.core.records import MemoryItem, Session, TimeSpan, Turn, content_id
+from memagent.core.records import MemoryItem, TimeSpan, Turn, content_id
 from memagent.embed.static import open_table
 from memagent.language.vocabulary import GAP, NEGATION, WEEKDAYS, any_of
 from memagent.memory.question import (
@@ -417,14 +417,7 @@ CEILING = {Verdict.UNSUPPORTED: QUOTED_FROM, Verdict.ABSTAINED: QUOTED_FROM}
 """Most that an answer with this verdict may claim to be sure."""
 
 
-class TurnLookup(Protocol):
-    """Finds stored turns with their session."""
-
-    def turn_with_session(self, turn_id: str) -> tuple[Turn, Session] | None:
-        """Return the turn and its session, or None."""
-
-
-def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup, *, question: str = "") -> Answer:
+def cite(answer: Answer, hits: Sequence[Hit], state: BankState, *, question: str = "") -> Answer:
     """Return the answer with checked citations, completed with quote, speaker and date.
 
     Only citations of a hit that was shown, or of a turn of one, stay; `notes` names the
@@ -434,10 +427,8 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup, *, question: st
     if answer.abstained:
         return answer.model_copy(update={"hits": tuple(hits), "citations": ()})
     by_id = {hit.id: hit for hit in hits}
-    by_turn: dict[str, Hit] = {}
-    for hit in hits:
-        for turn_id in hit.source_turn_ids:
-            by_turn.setdefault(turn_id, hit)
+    # Of several hits on one turn the first counts.
+    by_turn = {turn_id: hit for hit in reversed(hits) for turn_id in hit.source_turn_ids}
     kept: dict[tuple[str, str | None], Citation] = {}
     dropped: list[str] = []
     for citation in answer.citations:
@@ -450,11 +441,11 @@ def cite(answer: Answer, hits: Sequence[Hit], turns: TurnLookup, *, question: st
             dropped.append(citation.hit_id)
             continue
         if citation.by_hand:
-            kept.setdefault((hit.id, None), _completed(citation, hit, None, turns))
+            kept.setdefault((hit.id, None), _completed(citation, hit, None, state))
             continue
         cited = citation.turn_id or (citation.hit_id if citation.hit_id not in by_id else None)
         for turn_id in [cited] if cited in hit.source_turn_ids else hit.source_turn_ids or [None]:
-            full = _completed(citation, hit, turn_id, turns)
+            full = _completed(citation, hit, turn_id, state)
             kept.setdefault((full.hit_id, full.turn_id), full)
     notes = answer.notes
     if dropped:
@@ -551,13 +542,13 @@ def carried(
     return (len(own) - len(lacking) + alike) / len(own)
 
 
-def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLookup) -> Citation:
-    place = turns.turn_with_session(turn_id) if turn_id is not None else None
+def _completed(citation: Citation, hit: Hit, turn_id: str | None, state: BankState) -> Citation:
+    turn = state.turn(turn_id) if turn_id is not None else None
     item, by_hand = hit.item, citation.by_hand
     version = item.version if item is not None else None
     if version is not None and citation.version is not None:
         version = min(version, max(1, citation.version))
-    if place is None:
+    if turn is None:
         return Citation(
             hit_id=hit.id,
             version=version,
@@ -567,7 +558,6 @@ def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLoo
             quote=citation.quote or hit.text[:_QUOTE_CHARS],
             by_hand=by_hand,
         )
-    turn, session = place
     quote = (
         citation.quote
         if citation.quote and citation.quote in turn.said
@@ -577,8 +567,8 @@ def _completed(citation: Citation, hit: Hit, turn_id: str | None, turns: TurnLoo
         hit_id=hit.id,
         version=version,
         turn_id=turn.id,
-        session_id=session.id,
+        session_id=state.turns[turn.id][0],
         speaker=turn.speaker,
-        said_at=session.date_of(turn),
+        said_at=state.said_at(turn.id),
         quote=quote,
     )

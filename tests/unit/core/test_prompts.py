@@ -16,7 +16,7 @@ from memagent.core.answers import Hit, Relevance
 from memagent.core.errors import ConfigError
 from memagent.core.exchange import Role
 from memagent.core.records import Fact, MemoryItem, Relation, Turn
-from memagent.designs.base import fence, load_prompt, parse_prompt, quoted, render
+from memagent.designs.base import fence, load_prompt, parse_prompt, quoted
 from memagent.designs.parts.lines import (
     day_span,
     fact_lines,
@@ -132,7 +132,9 @@ def test_slots_and_values_must_agree() -> None:
 
 
 def test_a_value_is_never_searched_for_slots() -> None:
-    assert render("{{a}} {{b}}", {"a": "{{b}}", "b": "secret"}) == "{{b}} secret"
+    prompt = parse_prompt(HEAD + "{{a}} {{b}}\n=== user ===\nc")
+    system, _ = prompt.messages(a="{{b}}", b="secret")
+    assert system.content == "{{b}} secret"
 
 
 @pytest.mark.parametrize(

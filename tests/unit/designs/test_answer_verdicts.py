@@ -19,6 +19,7 @@ from memagent.core.errors import ConfigError
 from memagent.core.records import MemoryItem
 from memagent.memory.judging.certainty import FEATURES, MODEL_FILE, OVERALL, open_model
 from memagent.memory.judging.evidence import NOT_CARRIED, cite
+from memagent.state.fold import BankState
 
 MARCH = datetime(2024, 3, 1, tzinfo=UTC)
 JUNE = datetime(2024, 6, 2, tzinfo=UTC)
@@ -174,13 +175,6 @@ def test_a_memory_added_by_hand_beats_a_quote() -> None:
 # -- a model's answers -----------------------------------------------------------------
 
 
-class _NoTurns:
-    """Finds no turn."""
-
-    def turn_with_session(self, turn_id: str) -> None:
-        """Return None."""
-
-
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
@@ -195,7 +189,7 @@ def test_citations_must_carry_a_models_words(text: str, verdict: Verdict) -> Non
     item = MemoryItem(id="m", text="My dog Rex is allergic to chicken.", said_at=MARCH)
     hits = [Hit(id="m", score=1.0, item=item)]
     draft = Answer(text=text, citations=(Citation(hit_id="m"),))
-    answer = cite(draft, hits, _NoTurns(), question="What is Rex allergic to?")
+    answer = cite(draft, hits, BankState(), question="What is Rex allergic to?")
     assert answer.verdict is verdict
     assert (NOT_CARRIED in answer.notes) is (verdict is Verdict.UNSUPPORTED)
 

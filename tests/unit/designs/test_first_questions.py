@@ -15,6 +15,7 @@ from memagent import Agent
 from memagent.core.answers import Answer, Citation, Hit, Verdict
 from memagent.core.records import MemoryItem
 from memagent.memory.judging.evidence import OF_ANOTHER, OPPOSITE, cite
+from memagent.state.fold import BankState
 from memagent.testing.models import FunctionModel
 
 DATA: dict[str, Any] = json.loads(
@@ -94,15 +95,11 @@ def test_denials_in_other_words_answer_alike(told: str) -> None:
 def test_a_models_answer_has_the_polarity_and_subject_of_what_it_cites(
     said: str, speaker: str, text: str, note: str
 ) -> None:
-    class Nowhere:
-        def turn_with_session(self, turn_id: str) -> None:
-            return None
-
     others = [MemoryItem(id="mem_b", text="I am Ana", speaker="Ana", subject="Ana")]
     item = MemoryItem(id="mem_a", text=said, speaker=speaker, subject=speaker)
     hits = [Hit(id=entry.id, score=1.0, item=entry) for entry in (item, *others)]
     draft = Answer(text=text, citations=(Citation(hit_id="mem_a"),), verdict=Verdict.SUPPORTED)
-    answer = cite(draft, hits, Nowhere(), question="Does Ana have a car?")
+    answer = cite(draft, hits, BankState(), question="Does Ana have a car?")
     assert (answer.verdict is Verdict.UNSUPPORTED) == bool(note)
     assert (note in answer.notes) == bool(note)
 

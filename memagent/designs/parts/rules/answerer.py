@@ -117,16 +117,11 @@ def overview(question: Question, ctx: SlotContext) -> Answer | None:
     undated = datetime.min.replace(tzinfo=UTC)
     items = sorted(items, key=lambda item: item.said_at or undated)[-MOST_LISTED:]
     hits = [Hit(id=item.id, score=1.0, item=item) for item in items]
-    lines: list[str] = []
-    citations: list[Citation] = []
-    for hit in hits:
-        entry = evidence_of(hit, ctx.bank.state)[0]
-        entry = replace(entry, by_hand=entry.by_hand or not entry.turn_ids)
-        lines.append(f"- {_line(entry)}")
-        citations += _citations(entry)[:1]
+    found = [evidence_of(hit, ctx.bank.state)[0] for hit in hits]
+    entries = [replace(own, by_hand=own.by_hand or not own.turn_ids) for own in found]
     return Answer(
-        text="\n".join(lines),
-        citations=tuple(citations),
+        text="\n".join(f"- {_line(entry)}" for entry in entries),
+        citations=tuple(_citations(entry)[0] for entry in entries),
         verdict=Verdict.SUPPORTED,
         probability=SURE,
         hits=tuple(hits),
@@ -430,8 +425,7 @@ def _corrected_lines(evidence: Evidence, state: BankState) -> list[str]:
     turn = state.turn(evidence.turn_ids[-2])
     if turn is None:
         return []
-    session = state.sessions[state.turns[turn.id][0]]
-    line = said_line(turn.speaker, session.date_of(turn), quote_from(turn.said, ()))
+    line = said_line(turn.speaker, state.said_at(turn.id), quote_from(turn.said, ()))
     return [f"This corrects: {line}"]
 
 

@@ -149,8 +149,7 @@ def time_told(text: str, said_at: datetime | None) -> TimeSpan | None:
     A written-out date comes before a relative one, a past time before a coming one, a
     closed span before an open one. A date whose side is open tells no time.
     """
-    times = find_times(text, anchor=said_at, most=MAX_TURN_TIMES)
-    mentions = _standing(text, [mention for mention in times if not mention.open])
+    mentions = _standing(text, said_at)
     if not mentions:
         return None
 
@@ -170,8 +169,7 @@ def time_for(evidence: Evidence, view: QuestionView) -> TimeSpan | None:
 
     Of several, choose the one whose sentence shares most with the question.
     """
-    times = find_times(evidence.text, anchor=evidence.said_at, most=MAX_TURN_TIMES)
-    mentions = _standing(evidence.text, [mention for mention in times if not mention.open])
+    mentions = _standing(evidence.text, evidence.said_at)
     if not mentions:
         return evidence.valid
 
@@ -188,18 +186,21 @@ _TAKEN_BACK = re.compile(
 )
 
 
-def _standing(text: str, mentions: Sequence[TimeMention]) -> list[TimeMention]:
-    """Drop mentions that the text takes back or names a thing by; keep all if none is left.
+def _standing(text: str, said_at: datetime | None) -> list[TimeMention]:
+    """Return the times of a text whose side is sure.
 
-    Examples are "not on Tuesday", "I said June" and "last year's race".
+    Those that it takes back or names a thing by are dropped, unless none is left then:
+    "not on Tuesday", "I said June", "last year's race".
     """
+    times = find_times(text, anchor=said_at, most=MAX_TURN_TIMES)
+    mentions = [mention for mention in times if not mention.open]
     standing = [
         mention
         for mention in mentions
         if not _TAKEN_BACK.search(text[max(0, mention.start - 60) : mention.start])
         and text[mention.end : mention.end + 2] not in ("'s", "’s")
     ]
-    return standing or list(mentions)
+    return standing or mentions
 
 
 def _ahead(mention: TimeMention, said_at: datetime | None) -> bool:

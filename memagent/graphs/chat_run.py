@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypedDict, cast
@@ -25,7 +25,7 @@ from memagent.tracing import agent_span, within
 
 
 class ThreadedSaver(BaseCheckpointSaver[Any]):
-    """Runs in threads what a chat needs of a synchronous checkpointer: to read and to store."""
+    """Runs the methods of a synchronous checkpointer in threads."""
 
     def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
         super().__init__(serde=saver.serde)
@@ -39,6 +39,11 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
         """Return the checkpoint of a thread, or None."""
         return await asyncio.to_thread(self._saver.get_tuple, config)
 
+    async def alist(self, config: Any, **options: Any) -> AsyncIterator[Any]:
+        """Yield checkpoints, newest first."""
+        for found in await asyncio.to_thread(lambda: list(self._saver.list(config, **options))):
+            yield found
+
     async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         """Store a checkpoint and return its configuration."""
         return await asyncio.to_thread(self._saver.put, config, checkpoint, metadata, new_versions)
@@ -48,6 +53,10 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
     ) -> None:
         """Store what the nodes of a step have written so far."""
         await asyncio.to_thread(self._saver.put_writes, config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Delete all checkpoints of a thread."""
+        await asyncio.to_thread(self._saver.delete_thread, thread_id)
 
 
 _MOST_MEMORIES = 200

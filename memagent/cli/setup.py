@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -93,8 +93,11 @@ def init(
     build.open_store(settings, embedder=embedder).close()
     file.write_text(_settings_text(settings), encoding="utf-8")
     give_consent(file)
-    paths = {"settings": str(file.absolute()), "store": _place(settings.store)}
-    report = {**paths, "embedder": embedder.id}
+    report = {
+        "settings": str(file.absolute()),
+        "store": _place(settings.store),
+        "embedder": embedder.id,
+    }
     emit(options, report, lambda: pairs(report))
 
 
@@ -296,11 +299,9 @@ def _opened_keys(options: Options) -> Generator[KeyRing]:
         from memagent.service.hosting import service_database_path
     except ModuleNotFoundError as exc:
         raise MissingExtra("service", needed_for="memagent keys", cause=str(exc)) from exc
-    database = ServiceDatabase(path if isinstance(path, str) else service_database_path(path))
-    try:
+    place = path if isinstance(path, str) else service_database_path(path)
+    with closing(ServiceDatabase(place)) as database:
         yield KeyRing(database)
-    finally:
-        database.close()
 
 
 def create_key(

@@ -12,7 +12,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -212,10 +212,8 @@ def opened(
         read_only=not write,
         check_embedder=embeds and not any_embedder,
     )
-    try:
+    with closing(store):
         yield store
-    finally:
-        store.close()
 
 
 @contextmanager

@@ -27,6 +27,8 @@ from memagent.service.routes import exchange
 from memagent.service.routes.chat_format import (
     MODEL_NAME,
     ChatCompletionRequest,
+    Item,
+    Text,
     chat_part,
     chat_request,
     unsupported,
@@ -42,14 +44,12 @@ from memagent.service.routes.openai_chat import (
 )
 
 router = APIRouter(tags=["anthropic"])
-Item = dict[str, Any]
 _STOP_REASONS: Final = {
     "length": "max_tokens",
     "tool_calls": "tool_use",
     "content_filter": "refusal",
 }
 _TOOL_CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
-Text = Annotated[str, Field(max_length=200_000)]
 
 
 class AnthropicMessage(BaseModel):
@@ -120,8 +120,9 @@ def _chat_messages(message: AnthropicMessage) -> list[Item]:
                 told = [chat_part(each, "messages") for each in _blocks(block.get("content"))]
                 words = [part for part in told if part["type"] == "text"]
                 parts += [part for part in told if part["type"] != "text"]
-                named = {"role": "tool", "tool_call_id": block.get("tool_use_id")}
-                results.append({**named, "content": words})
+                results.append(
+                    {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": words}
+                )
             case _:
                 parts.append(chat_part(block, "messages"))
     own: Item = {"role": message.role, "content": parts, "tool_calls": calls or None}
@@ -137,8 +138,12 @@ def _blocks(content: object) -> list[Item]:
 def _chat_tool(tool: Item) -> Item:
     if tool.get("type", "custom") != "custom":
         raise unsupported("tools", f"holds a {str(tool['type'])[:100]!r}; only your own are")
-    function = {"name": tool.get("name"), "description": tool.get("description")}
-    return {"type": "function", "function": {**function, "parameters": tool.get("input_schema")}}
+    function = {
+        "name": tool.get("name"),
+        "description": tool.get("description"),
+        "parameters": tool.get("input_schema"),
+    }
+    return {"type": "function", "function": function}
 
 
 class MessageObject(BaseModel):

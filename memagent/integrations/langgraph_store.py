@@ -361,9 +361,12 @@ class StoreMirror:
     async def sync(self, agent: Agent | AsyncAgent) -> MirrorReport:
         """Make the documents equal to the agent's active items, in one batch of what differs."""
         items = await Access(agent).arun(lambda live: live.memory.get_all())
-        options: Any = {"exclude": {"id", "status", "embedding_missing"}, "exclude_defaults": True}
         source = {
-            item.id: item.model_dump(mode="json", **options) for item in items if item.kind != KIND
+            item.id: item.model_dump(
+                mode="json", exclude={"id", "status", "embedding_missing"}, exclude_defaults=True
+            )
+            for item in items
+            if item.kind != KIND
         }
         copies = {document.key: document.value for document in await self._all()}
         writes = [

@@ -229,8 +229,12 @@ class MemoryTools:
         item = await self._agent().memory.get(id)
         turns = (bank.turn_with_session(turn_id) for turn_id in item.source_turn_ids)
         said = [f"{pair[0].speaker}: {pair[0].said}" for pair in turns if pair is not None]
-        known = {"kind": item.kind, "speaker": item.speaker, "trust": item.trust.value}
-        known["said_at"] = item.said_at.isoformat() if item.said_at is not None else None
+        known = {
+            "kind": item.kind,
+            "speaker": item.speaker,
+            "trust": item.trust.value,
+            "said_at": item.said_at.isoformat() if item.said_at is not None else None,
+        }
         return Fetched(
             **_title(item),
             text="\n".join([item.text, *said]),

@@ -247,9 +247,12 @@ class MemagentMemory(Memory):
             "source": given.get("source"),
             "private": bool(given.get("private")),
         }
-        role, metadata = given.get("agent_role"), given.get("metadata")
-        told = {"value": "\n".join(texts), "metadata": metadata, "agent_role": role}
-        with self._announced("MemorySave", **told):
+        with self._announced(
+            "MemorySave",
+            value="\n".join(texts),
+            metadata=given.get("metadata"),
+            agent_role=given.get("agent_role"),
+        ):
             records = [MemoryRecord(content=text, **fields) for text in texts]
             self.storage.save(records)
         return records
@@ -287,8 +290,11 @@ class MemagentMemory(Memory):
             }
             where, recipe = Filter(ids=frozenset(found)), _RECIPES[depth]
             asks = bool(found) and limit > 0 and bool(query.strip())
-            options: Any = {"k": 2 * limit, "where": where, "recipe": recipe}
-            hits = self.storage.agent.search(query, **options) if asks else []
+            hits = (
+                self.storage.agent.search(query, k=2 * limit, where=where, recipe=recipe)
+                if asks
+                else []
+            )
             matches = [self._match(found[hit.id], hit) for hit in hits if hit.id in found]
             matches.sort(key=lambda match: match.score, reverse=True)
             outcome["results"] = matches = matches[: max(limit, 0)]

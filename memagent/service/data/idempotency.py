@@ -403,5 +403,11 @@ def response_place(scope: Scope, key: str) -> str:
 
 
 def _row(owner: str, place: str, digest: str, response: str, erased: str) -> dict[str, Any]:
-    values = {"owner": owner, "place": place, "digest": digest, "kept": response, "erased": erased}
-    return {**values, "span": _SHARED_S * 1_000_000}
+    return {
+        "owner": owner,
+        "place": place,
+        "digest": digest,
+        "kept": response,
+        "erased": erased,
+        "span": _SHARED_S * 1_000_000,
+    }

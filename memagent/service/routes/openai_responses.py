@@ -523,8 +523,9 @@ async def _continued(call: Call, before: Item) -> Continued:
 
 async def _find(call: Call, response_id: str) -> Item:
     """Return a stored response with what is stored beside it. Raises `ServiceError`."""
-    stored = await call.service.requests.find(call.scope, response_id.removeprefix("resp_"))
-    body: Item = object_in(json.loads(stored.body)) if stored is not None and stored.body else {}
+    known = await call.service.requests.find(call.scope, response_id.removeprefix("resp_"))
+    text = known[1].body if known is not None else ""
+    body: Item = object_in(json.loads(text)) if text else {}
     if body.get("object") != "response" or not body["store"]:
         raise _not_there(response_id)
     return body

@@ -568,20 +568,15 @@ class Client:
             raise StoreError(_CLOSED)
         yield from self._thread.iterate(self._client.stream(question))
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine of the asynchronous client and return its result."""
-        if self._closed:
-            work.close()
-            raise StoreError(_CLOSED)
-        return self._thread.run(work)
-
     def _run(self, make: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
-        return self.run(make(self._client))
+        if self._closed:
+            raise StoreError(_CLOSED)
+        return self._thread.run(make(self._client))
 
     def close(self) -> None:
         """Close the connections; harmless when repeated."""
         if not self._closed:
-            self.run(self._client.close())
+            self._thread.run(self._client.close())
             self._closed = True
             self._thread.stop()
 

@@ -40,6 +40,7 @@ from memagent.integrations.access import (
     SourceRef,
     Trust,
     Update,
+    as_utc,
     recalled_text,
 )
 
@@ -77,7 +78,7 @@ class CrewStorage:
                     text=record.content,
                     kind=_KIND,
                     trust=Trust.ASSISTANT,
-                    said_at=_aware(record.created_at),
+                    said_at=as_utc(record.created_at),
                 ),
                 id=record.id,
                 metadata=_fields(record),
@@ -106,7 +107,7 @@ class CrewStorage:
             record.id
             for record in self.records(scope_prefix, categories)
             if (record_ids is None or record.id in record_ids)
-            and (older_than is None or _aware(record.created_at) < _aware(older_than))
+            and (older_than is None or as_utc(record.created_at) < as_utc(older_than))
             and all(record.metadata.get(name) == value for name, value in fields.items())
         ]
         self._commit(Delete(id=name) for name in doomed)
@@ -336,11 +337,6 @@ def _within(path: str, scope: str | None) -> bool:
     """Tell whether a path is a scope or lies below it."""
     base = _joined(None, scope)
     return base == "/" or path == base or path.startswith(base + "/")
-
-
-def _aware(at: datetime) -> datetime:
-    """Return a moment with its zone; CrewAI's own have none and are UTC."""
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _scope(item: MemoryItem) -> str:

@@ -7,7 +7,7 @@ serve it; `export`, `import`, `import-from` and `graph` move memories.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -31,11 +31,15 @@ from memagent.cli.stores import (
     store_path,
 )
 from memagent.core import Later
-from memagent.core.errors import ConfigError, EmbeddingError, InputError, MissingExtra
+from memagent.core.errors import (
+    ConfigError,
+    EmbeddingError,
+    InputError,
+    MissingExtra,
+    boundary,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memagent import build, config
     from memagent.core.answers import GraphFormat
     from memagent.protocols import EmbeddingCache
@@ -194,7 +198,6 @@ async def _embed(
     store: build.Store, cache: EmbeddingCache, texts: Sequence[str], options: Options
 ) -> None:
     """Make the vectors that the cache lacks; overwrite it if its vectors are of no use."""
-    from memagent.core.errors import boundary
     from memagent.embed.static import checked_rows, readable, text_digest
 
     try:

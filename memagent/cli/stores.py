@@ -382,8 +382,7 @@ def parse_moment(text: str, *, option: str, end: bool = False) -> datetime:
 
     Raises `InputError` for a text that names no date.
     """
-    from memagent.core.records import as_utc
-    from memagent.memory.bank import system_clock
+    from memagent.core.records import as_utc, system_clock
     from memagent.timex.resolve import resolve_time
 
     phrase = text.strip()

@@ -25,7 +25,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memagent.client import wire
 from memagent.core import errors
-from memagent.core.answers import AsOf
 from memagent.core.records import Record, Scope
 
 if TYPE_CHECKING:
@@ -285,9 +284,9 @@ class Connection:
         """Query parameters that name the memory."""
         self.user_id = terms.get("user_id") or (None if api_key else "default")
         """The user whose memory it is, or None where only the service knows."""
-        self.as_of = AsOf()
+        self.as_of = wire.AsOf()
 
-    def about(self, scope: Scope | None = None, as_of: AsOf | None = None) -> Connection:
+    def about(self, scope: Scope | None = None, as_of: wire.AsOf | None = None) -> Connection:
         """Return the same connections on behalf of another memory, or of another point in time."""
         other = copy(self)
         if scope is not None:

@@ -43,7 +43,6 @@ from langgraph.store.base import (
     ensure_embeddings,
 )
 
-from memagent.integrations import documents
 from memagent.integrations.access import (
     Access,
     Agent,
@@ -61,7 +60,7 @@ from memagent.integrations.access import (
     clean_text,
     recipe_of,
 )
-from memagent.integrations.documents import KIND, DocumentBank, Namespace
+from memagent.integrations.documents import KIND, DocumentBank, Namespace, check_filter
 from memagent.protocols import Embedder, Matrix
 
 
@@ -257,7 +256,7 @@ def _checked(ops: Iterable[Op]) -> list[Op]:
             case SearchOp():
                 _check_labels(op.namespace_prefix)
                 _check_page(op.limit, op.offset)
-                documents.check_filter(op.filter or {})
+                check_filter(op.filter or {})
             case PutOp():
                 _check_labels(op.namespace)
                 if op.ttl is not None and not (isfinite(op.ttl) and op.ttl > 0):

@@ -62,8 +62,6 @@ def _shown(text: str) -> str:
 Shown = Annotated[Text, AfterValidator(_shown)]
 """Text out of a memory, for a model to read: as in a prompt, line by line; opens no tag."""
 
-TrialId = Annotated[str, Field(min_length=1, max_length=256, description="`trial_id` of `recall`.")]
-
 
 class Remembered(Record):
     """A memory as a client sees it."""
@@ -323,8 +321,7 @@ class MemoryTools:
         self, commit_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     ) -> Done:
         """Take back a change, by default the last one."""
-        bank = self._agent().bank
-        if not self._deletes and await adds_items(bank, commit_id):
+        if not self._deletes and await adds_items(self._agent().bank, commit_id):
             raise InputError("this undo would take memories away; deleting is not allowed here")
         commit = await self._agent().memory.undo(commit_id)
         return Done(commit_id=commit.id, memories=tuple(change.id for change in commit.changes))
@@ -338,7 +335,13 @@ class MemoryTools:
         recalled = await self._agent().recall(task, k=k, trust=Trust.ASSISTANT)
         return TrialBegun(trial_id=recalled.id, memories=_remembered_hits(recalled.hits))
 
-    async def report(self, trial_id: TrialId, outcome: TrialOutcome) -> TrialReported:
+    async def report(
+        self,
+        trial_id: Annotated[
+            str, Field(min_length=1, max_length=256, description="`trial_id` of `recall`.")
+        ],
+        outcome: TrialOutcome,
+    ) -> TrialReported:
         """Report what came of a trial: a reward of 1 for done, of 0 or below for failed.
 
         `credit` names the reward of single memories, `edits` what left the workspace.

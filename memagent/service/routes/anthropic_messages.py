@@ -23,7 +23,6 @@ from memagent.core.exchange import ToolCall
 from memagent.readers.files import list_in, object_in
 from memagent.search.cuts import token_estimate
 from memagent.service.gate import anthropic_error
-from memagent.service.routes import exchange
 from memagent.service.routes.chat_format import (
     MODEL_NAME,
     ChatCompletionRequest,
@@ -33,7 +32,15 @@ from memagent.service.routes.chat_format import (
     chat_request,
     unsupported,
 )
-from memagent.service.routes.exchange import EVENTS, Piece, Said, openapi_responses
+from memagent.service.routes.exchange import (
+    EVENTS,
+    Piece,
+    Said,
+    answer,
+    event,
+    openapi_responses,
+    record,
+)
 from memagent.service.routes.openai_chat import (
     Completer,
     MemoryUse,
@@ -196,7 +203,7 @@ async def create_message(
     said = await said_of(body.as_chat(), call, thread)
     begun = MessageObject(id=f"msg_{secrets.token_hex(12)}", model=body.model)
     write = MessageEvents(begun, said).write if body.stream else None
-    return await exchange.answer(call, said, partial(begun.answered, said), write)
+    return await answer(call, said, partial(begun.answered, said), write)
 
 
 class TokenCount(BaseModel):
@@ -212,7 +219,7 @@ async def count_tokens(body: MessagesRequest, call: Completer) -> Response:  # n
     """Estimate the tokens of a request, without what memory lends to it."""
     chat = body.as_chat()
     texts = [each.text for each in chat.messages] + [json.dumps(tool) for tool in body.tools]
-    return exchange.record(TokenCount(input_tokens=sum(map(token_estimate, texts))))
+    return record(TokenCount(input_tokens=sum(map(token_estimate, texts))))
 
 
 class MessageEvents:
@@ -261,4 +268,4 @@ def _ended(index: int, block: Item) -> Iterator[str]:
 
 
 def _event(name: str, **data: Any) -> str:
-    return exchange.event(name, json.dumps({"type": name, **data}))
+    return event(name, json.dumps({"type": name, **data}))

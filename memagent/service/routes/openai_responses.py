@@ -35,7 +35,6 @@ from memagent.memory.threads import Spoken, thread_turns
 from memagent.readers.files import list_in, object_in
 from memagent.service.access import Call
 from memagent.service.gate import openai_error
-from memagent.service.routes import exchange
 from memagent.service.routes.chat_format import (
     ChatCompletionRequest,
     Item,
@@ -47,7 +46,15 @@ from memagent.service.routes.chat_format import (
     refuse_unknown,
     unsupported,
 )
-from memagent.service.routes.exchange import EVENTS, Piece, Said, event, openapi_responses, record
+from memagent.service.routes.exchange import (
+    EVENTS,
+    Piece,
+    Said,
+    answer,
+    event,
+    openapi_responses,
+    record,
+)
 from memagent.service.routes.openai_chat import (
     Continued,
     MemoryUse,
@@ -424,7 +431,7 @@ async def create_response(
 
     write = ResponseEvents(begun, said).write if body.stream else None
     name = key if stored and not repeatable else None
-    response = await exchange.answer(call, said, shape, write, name=name)
+    response = await answer(call, said, shape, write, name=name)
     if write is None:
         response.body = _shown(json.loads(bytes(response.body)))
         response.headers["Content-Length"] = str(len(response.body))

@@ -22,8 +22,7 @@ from fastapi import Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
-from memagent.client.wire import Fork, NewSnapshot, SnapshotInfo
-from memagent.core.answers import AsOf, Filter
+from memagent.client.wire import AsOf, Filter, Fork, NewSnapshot, SnapshotInfo
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.long_work import aside
 from memagent.core.records import Event, EventEdge, NodeKind, Relation

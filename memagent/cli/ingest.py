@@ -333,13 +333,14 @@ COMMANDS = (
 )
 _SHOWN = 20
 
-Thread = Annotated[
-    str | None,
-    Option("--thread", help="The conversation to go on with; a new one unless given."),
-]
 
-
-def chat(options: Options, thread: Thread = None, min_trust: LeastTrust = None) -> int:
+def chat(
+    options: Options,
+    thread: Annotated[
+        str | None, Option(help="The conversation to go on with; a new one unless given.")
+    ] = None,
+    min_trust: LeastTrust = None,
+) -> int:
     """Talk with the agent: it replies with what it remembers and remembers what you say.
 
     Also reads messages from a pipe, one a line; the exit code is 1 then if one failed.

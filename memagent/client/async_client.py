@@ -207,8 +207,9 @@ class RemoteMemory:
 
     async def context(self, text: str, *, k: int = 20, max_tokens: int = 2_000) -> wire.Context:
         """Return a block for a prompt, within a budget of tokens."""
-        past = self._http.as_of
-        body = _body(wire.ContextRequest, text=text, k=k, max_tokens=max_tokens, as_of=past)
+        body = _body(
+            wire.ContextRequest, text=text, k=k, max_tokens=max_tokens, as_of=self._http.as_of
+        )
         return await self._http.read(wire.Context, "context", method="POST", body=body)
 
     async def get(self, item_id: str) -> MemoryItem:
@@ -480,8 +481,11 @@ class AsyncClient:
 
     async def recall(self, task: str, *, k: int = 10, recipe: Recipe | str | None = None) -> Recall:
         """Recall memories for a task and start a trial. Raises `InputError`."""
-        text = as_question(task).text
-        body = wire.NewTrial(task=text, k=k, recipe=None if recipe is None else recipe_of(recipe))
+        body = wire.NewTrial(
+            task=as_question(task).text,
+            k=k,
+            recipe=recipe_of(recipe) if recipe is not None else None,
+        )
         return await self._connection.write(Recall, "trials", body=body)
 
     async def report(

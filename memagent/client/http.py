@@ -16,6 +16,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from copy import copy
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypedDict, TypeVar
@@ -401,8 +402,7 @@ class Connection:
 
         request = self._request("POST", path, body=body, headers={"Accept": "text/event-stream"})
         try:
-            response = await self._http.send(request, stream=True)
-            try:
+            async with aclosing(await self._http.send(request, stream=True)) as response:
                 if response.status_code >= 400:
                     await response.aread()
                     raise self._failure(response)[0]
@@ -415,8 +415,6 @@ class Connection:
                         raise error_of(Problem.model_validate_json(value))
                     elif field == "data":
                         yield name, value
-            finally:
-                await response.aclose()
         except httpx.TransportError as exc:
             raise self._unreachable(exc) from exc
 

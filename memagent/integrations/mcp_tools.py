@@ -367,8 +367,7 @@ def _remembered(item: MemoryItem, *, score: float | None = None) -> Remembered:
 
 
 def _remembered_hits(hits: Sequence[Hit]) -> tuple[Remembered, ...]:
-    pairs = ((hit.item, hit.score) for hit in hits)
-    return tuple(_remembered(item, score=score) for item, score in pairs if item is not None)
+    return tuple(_remembered(hit.item, score=hit.score) for hit in hits if hit.item is not None)
 
 
 def _read_cursor(cursor: str) -> str:

@@ -123,10 +123,8 @@ class RemoteMemory:
 
     async def delete_all(self, *, user_id: str) -> int:
         """Delete every item of this memory; `user_id` must name its user."""
-        receipt = await self._http.write(
-            wire.Deleted, "memories", method="DELETE", params={"confirm": user_id}
-        )
-        return receipt.deleted
+        request: dict[str, Any] = {"method": "DELETE", "params": {"confirm": user_id}}
+        return (await self._http.write(wire.Deleted, "memories", **request)).deleted
 
     async def reset(self, *, user_id: str) -> None:
         """Erase this memory with its history and turns, beyond recovery, and wait for it.
@@ -207,9 +205,8 @@ class RemoteMemory:
 
     async def context(self, text: str, *, k: int = 20, max_tokens: int = 2_000) -> wire.Context:
         """Return a block for a prompt, within a budget of tokens."""
-        body = _body(
-            wire.ContextRequest, text=text, k=k, max_tokens=max_tokens, as_of=self._http.as_of
-        )
+        past = self._http.as_of
+        body = _body(wire.ContextRequest, text=text, k=k, max_tokens=max_tokens, as_of=past)
         return await self._http.read(wire.Context, "context", method="POST", body=body)
 
     async def get(self, item_id: str) -> MemoryItem:
@@ -233,12 +230,8 @@ class RemoteMemory:
         """
         if limit is not None and limit < 0:
             raise ConfigError(f"limit is {limit}; ask for at least 0 items")
-        terms = {
-            **_filter_terms(where or Filter()),
-            "include_deleted": include_deleted,
-            "after": after,
-            **_past_terms(self._http.as_of),
-        }
+        page: dict[str, Any] = {"include_deleted": include_deleted, "after": after}
+        terms = {**_filter_terms(where or Filter()), **page, **_past_terms(self._http.as_of)}
         return [item async for item in self._http.pages(wire.MemoryPage, "memories", terms, limit)]
 
     async def sessions(self) -> list[Session]:
@@ -292,15 +285,7 @@ class RemoteMemory:
 
     async def export(self, path: str | Path) -> ExportReport:
         """Have the service export everything, and write this memory's file."""
-        job = await self._http.write(wire.Job, "users", self._http.user_for("an export"), "export")
-        job = await self._http.finish(job)
-        files: list[dict[str, Any]] = (job.result or {}).get("files", [])
-        own = {name: self._http.terms.get(name) for name in ("agent_id", "run_id")}
-        file = next((file for file in files if own.items() <= file.items()), None)
-        if file is None:
-            raise InputError("there is nothing to export: the memory is empty")
-        place = path_of("jobs", job.id, "files", str(file["number"]))
-        content = (await self._http.send("GET", place)).content
+        file, content = await _exported(self._http)
         await _write_file(Path(path), content, "; nothing was exported")
         figures = {name: file[name] for name in ("rows", "items", "sessions", "digest")}
         return ExportReport(path=str(Path(path)), **figures)
@@ -312,13 +297,9 @@ class RemoteMemory:
             content = await asyncio.to_thread(Path(path).read_bytes)
         except OSError as exc:
             raise InputError(f"{path}: cannot be read: {exc.strerror}") from exc
+        kind = {"Content-Type": "application/x-ndjson"}
         report = await self._http.write(
-            ExportReport,
-            "users",
-            user_id,
-            "import",
-            content=content,
-            headers={"Content-Type": "application/x-ndjson"},
+            ExportReport, "users", user_id, "import", content=content, headers=kind
         )
         return report.model_copy(update={"path": str(path)})
 
@@ -334,11 +315,8 @@ class RemoteMemory:
 
         The export is also written to `path`, if one is given.
         """
-        params = {
-            **_past_terms(as_of or self._http.as_of),
-            "format": format,
-            "include_hidden": include_hidden,
-        }
+        terms = {"format": format, "include_hidden": include_hidden}
+        params = _past_terms(as_of or self._http.as_of) | terms
         response = await self._http.send("GET", path_of("graph"), params=params)
         if path is not None:
             await _write_file(Path(path), response.content)
@@ -348,6 +326,19 @@ class RemoteMemory:
         return GraphExport.model_validate(
             {**figures, "path": place, "format": format, "text": response.text}, strict=False
         )
+
+
+async def _exported(connection: Connection) -> tuple[dict[str, Any], bytes]:
+    """Have the service export everything; return this memory's file, figures and content."""
+    job = await connection.write(wire.Job, "users", connection.user_for("an export"), "export")
+    job = await connection.finish(job)
+    files: list[dict[str, Any]] = (job.result or {}).get("files", [])
+    own = {name: connection.terms.get(name) for name in ("agent_id", "run_id")}
+    file = next((file for file in files if own.items() <= file.items()), None)
+    if file is None:
+        raise InputError("there is nothing to export: the memory is empty")
+    place = path_of("jobs", job.id, "files", str(file["number"]))
+    return file, (await connection.send("GET", place)).content
 
 
 def _past_terms(when: AsOf) -> dict[str, Any]:

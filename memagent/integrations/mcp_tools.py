@@ -252,8 +252,12 @@ class MemoryTools:
             }
             for citation in answer.citations
         )
-        verdict = answer.verdict.value
-        return Answered(text=answer.text, verdict=verdict, citations=citations, notes=answer.notes)
+        return Answered(
+            text=answer.text,
+            verdict=answer.verdict.value,
+            citations=citations,
+            notes=answer.notes,
+        )
 
     async def list_memories(
         self,
@@ -264,11 +268,10 @@ class MemoryTools:
         | None = None,
     ) -> Page:
         """All memories, oldest first, page by page."""
-        memory = self._agent().memory
         # A page may end at an item that was deleted since.
         after = _read_cursor(cursor) if cursor is not None else None
         try:
-            found = await memory.get_all(limit=limit + 1, after=after)
+            found = await self._agent().memory.get_all(limit=limit + 1, after=after)
         except MemoryNotFound as exc:
             raise InputError(
                 "the cursor is not one of this memory; list from the beginning"

@@ -313,13 +313,9 @@ class Gate:
             route = getattr(scope.get("route"), "path", "unmatched")
             self._service.metrics.observe(scope["method"], route, status or 499, seconds)
             if access_log.isEnabledFor(logging.INFO):
-                line = {
-                    "method": scope["method"] if scope["method"] in METHODS else "OTHER",
-                    "route": route,
-                    "status": status or 499,
-                    "ms": round(1_000 * seconds, 1),
-                }
-                tell(access_log, None, scope, {**line, **spent_in(scope)})
+                line = {"route": route, "status": status or 499, "ms": round(1_000 * seconds, 1)}
+                method = scope["method"] if scope["method"] in METHODS else "OTHER"
+                tell(access_log, None, scope, {"method": method, **line, **spent_in(scope)})
             end_request(
                 request_trace,
                 method=scope["method"],

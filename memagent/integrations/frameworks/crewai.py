@@ -116,8 +116,9 @@ class CrewStorage:
     def update(self, record: MemoryRecord) -> None:
         """Write a record's text and fields anew."""
         version = self.agent.memory.get(record.id).version
-        fields = _fields(record)
-        self._commit([Update(id=record.id, version=version, text=record.content, metadata=fields)])
+        self._commit(
+            [Update(id=record.id, version=version, text=record.content, metadata=_fields(record))]
+        )
 
     def get_record(self, record_id: str) -> MemoryRecord | None:
         """Return a record, or None."""

@@ -18,7 +18,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from typer import Option
 
 from memagent.cli.frame import CommandGroup, add_command
 
@@ -105,7 +104,7 @@ def _register(group: typer.Typer, commands: dict[str, str]) -> None:
 
 def _root(
     context: typer.Context,
-    version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,  # noqa: ARG001 (printed by the group)
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,  # noqa: ARG001 (printed by the group)
 ) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
 from rich.console import Group
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option, confirm
 
 import memagent
 from memagent.cli import views
@@ -61,12 +60,12 @@ async def rm(
 ) -> None:
     """Delete memories. They can be brought back with `memagent undo`."""
     if bool(item_ids) == all_:
-        raise typer.BadParameter("give the ids of memories, or --all with --user")
+        raise BadParameter("give the ids of memories, or --all with --user")
     if all_:
         if options.user is None:
-            raise typer.BadParameter("--all needs --user: say whose memories")
+            raise BadParameter("--all needs --user: say whose memories")
         question = f"Delete everything that user {options.user_id!r} remembers?"
-        if not yes and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
+        if not yes and not (sys.stdin.isatty() and confirm(question, err=True)):
             raise InputError("nothing was deleted; --yes answers the question beforehand")
     from memagent.core.ops import Delete, OpBatch
     from memagent.core.records import SourceRef
@@ -216,7 +215,7 @@ async def quarantine(
 ) -> None:
     """List the changes kept aside because of low trust, and accept or refuse one."""
     if (change_id is not None) != (accept or refuse) or (accept and refuse):
-        raise typer.BadParameter("give an ID with --accept or --refuse, or neither")
+        raise BadParameter("give an ID with --accept or --refuse, or neither")
     if change_id is None:
         async with reading_memory(options) as memory:
             waiting = await memory.quarantine()
@@ -314,9 +313,9 @@ async def erase(
 ) -> None:
     """Erase one memory or one session beyond recovery, and show the receipt."""
     if (item_id is None) == (session is None):
-        raise typer.BadParameter("give the id of a memory, or --session with that of a session")
+        raise BadParameter("give the id of a memory, or --session with that of a session")
     question = "Erase it beyond recovery, from every file of the store?"
-    if not yes and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
+    if not yes and not (sys.stdin.isatty() and confirm(question, err=True)):
         raise InputError("nothing was erased; --yes answers the question beforehand")
     with opened_memory(options, write=True) as memory:
         if session is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from typer import Argument, Option
 
 import memagent
@@ -43,10 +43,6 @@ from memagent.cli.stores import LeastTrust, find_id, opened, read_settings, stor
 from memagent.core.errors import InputError, MemAgentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rich.console import RenderableType
-
     from memagent.async_agent import AsyncAgent
     from memagent.build import Store
     from memagent.core.answers import Reply
@@ -337,13 +333,14 @@ COMMANDS = (
 )
 _SHOWN = 20
 
-Thread = Annotated[
-    str | None,
-    Option("--thread", help="The conversation to go on with; a new one unless given."),
-]
 
-
-def chat(options: Options, thread: Thread = None, min_trust: LeastTrust = None) -> int:
+def chat(
+    options: Options,
+    thread: Annotated[
+        str | None, Option(help="The conversation to go on with; a new one unless given.")
+    ] = None,
+    min_trust: LeastTrust = None,
+) -> int:
     """Talk with the agent: it replies with what it remembers and remembers what you say.
 
     Also reads messages from a pipe, one a line; the exit code is 1 then if one failed.

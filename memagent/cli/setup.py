@@ -7,8 +7,8 @@ serve it; `export`, `import`, `import-from` and `graph` move memories.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -31,11 +31,15 @@ from memagent.cli.stores import (
     store_path,
 )
 from memagent.core import Later
-from memagent.core.errors import ConfigError, EmbeddingError, InputError, MissingExtra
+from memagent.core.errors import (
+    ConfigError,
+    EmbeddingError,
+    InputError,
+    MissingExtra,
+    boundary,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memagent import build, config
     from memagent.core.answers import GraphFormat
     from memagent.protocols import EmbeddingCache
@@ -93,8 +97,11 @@ def init(
     build.open_store(settings, embedder=embedder).close()
     file.write_text(_settings_text(settings), encoding="utf-8")
     give_consent(file)
-    paths = {"settings": str(file.absolute()), "store": _place(settings.store)}
-    report = {**paths, "embedder": embedder.id}
+    report = {
+        "settings": str(file.absolute()),
+        "store": _place(settings.store),
+        "embedder": embedder.id,
+    }
     emit(options, report, lambda: pairs(report))
 
 
@@ -191,7 +198,6 @@ async def _embed(
     store: build.Store, cache: EmbeddingCache, texts: Sequence[str], options: Options
 ) -> None:
     """Make the vectors that the cache lacks; overwrite it if its vectors are of no use."""
-    from memagent.core.errors import boundary
     from memagent.embed.static import checked_rows, readable, text_digest
 
     try:
@@ -296,11 +302,9 @@ def _opened_keys(options: Options) -> Generator[KeyRing]:
         from memagent.service.hosting import service_database_path
     except ModuleNotFoundError as exc:
         raise MissingExtra("service", needed_for="memagent keys", cause=str(exc)) from exc
-    database = ServiceDatabase(path if isinstance(path, str) else service_database_path(path))
-    try:
+    place = path if isinstance(path, str) else service_database_path(path)
+    with closing(ServiceDatabase(place)) as database:
         yield KeyRing(database)
-    finally:
-        database.close()
 
 
 def create_key(

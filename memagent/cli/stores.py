@@ -12,7 +12,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -78,7 +78,7 @@ def needs_consent(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     risky: dict[str, Any] = {}
     for name, value in values.items():
         if name in ("roles", "service"):
-            for part, inner in _table(values, name).items():
+            for part, inner in _entries(value).items():
                 if name == "roles" or not isinstance(inner, int | float):
                     risky[f"{name}.{part}"] = _without_key(inner)
         elif not _harmless(name, value, folder):
@@ -88,7 +88,7 @@ def needs_consent(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 def _harmless(name: str, value: object, folder: Path) -> bool:
     """Tell whether an entry runs no code, sends nothing and names no file elsewhere."""
-    entries = _table({name: value}, name)
+    entries = _entries(value)
     if name == "design":
         return ":" not in str(value)
     if name == "embedder":
@@ -105,12 +105,10 @@ def _harmless(name: str, value: object, folder: Path) -> bool:
 
 
 def _without_key(value: object) -> Any:
-    entries = _table({"": value}, "")
-    return {name: part for name, part in entries.items() if name != "api_key"} or value
+    return {name: part for name, part in _entries(value).items() if name != "api_key"} or value
 
 
-def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = values.get(name)
+def _entries(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
@@ -139,7 +137,7 @@ def _consents() -> dict[str, str]:
         known = json.loads(_consent_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return _table({"known": known}, "known")
+    return _entries(known)
 
 
 def _consent_file() -> Path:
@@ -212,10 +210,8 @@ def opened(
         read_only=not write,
         check_embedder=embeds and not any_embedder,
     )
-    try:
+    with closing(store):
         yield store
-    finally:
-        store.close()
 
 
 @contextmanager
@@ -384,8 +380,7 @@ def parse_moment(text: str, *, option: str, end: bool = False) -> datetime:
 
     Raises `InputError` for a text that names no date.
     """
-    from memagent.core.records import as_utc
-    from memagent.memory.bank import system_clock
+    from memagent.core.records import as_utc, system_clock
     from memagent.timex.resolve import resolve_time
 
     phrase = text.strip()

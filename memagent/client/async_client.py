@@ -160,8 +160,9 @@ class RemoteMemory:
 
     async def touched_by(self, source: SourceFilter) -> list[Touched]:
         """Return every memory that rests on a source. Raises `InputError` for an empty filter."""
-        read = self._http.read
-        rows = await read(wire.TouchedList, "sources", "touched", method="POST", body=source)
+        rows = await self._http.read(
+            wire.TouchedList, "sources", "touched", method="POST", body=source
+        )
         return list(rows.items)
 
     async def exclude(self, source: SourceFilter) -> Commit | None:
@@ -297,8 +298,9 @@ class RemoteMemory:
         except OSError as exc:
             raise InputError(f"{path}: cannot be read: {exc.strerror}") from exc
         kind = {"Content-Type": "application/x-ndjson"}
-        request: dict[str, Any] = {"content": content, "headers": kind}
-        report = await self._http.write(ExportReport, "users", user_id, "import", **request)
+        report = await self._http.write(
+            ExportReport, "users", user_id, "import", content=content, headers=kind
+        )
         return report.model_copy(update={"path": str(path)})
 
     async def export_graph(
@@ -470,8 +472,11 @@ class AsyncClient:
 
     async def recall(self, task: str, *, k: int = 10, recipe: Recipe | str | None = None) -> Recall:
         """Recall memories for a task and start a trial. Raises `InputError`."""
-        text = as_question(task).text
-        body = wire.NewTrial(task=text, k=k, recipe=None if recipe is None else recipe_of(recipe))
+        body = wire.NewTrial(
+            task=as_question(task).text,
+            k=k,
+            recipe=recipe_of(recipe) if recipe is not None else None,
+        )
         return await self._connection.write(Recall, "trials", body=body)
 
     async def report(
@@ -558,20 +563,15 @@ class Client:
             raise StoreError(_CLOSED)
         yield from self._thread.iterate(self._client.stream(question))
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine of the asynchronous client and return its result."""
-        if self._closed:
-            work.close()
-            raise StoreError(_CLOSED)
-        return self._thread.run(work)
-
     def _run(self, make: Callable[[AsyncClient], Coroutine[Any, Any, T]]) -> T:
-        return self.run(make(self._client))
+        if self._closed:
+            raise StoreError(_CLOSED)
+        return self._thread.run(make(self._client))
 
     def close(self) -> None:
         """Close the connections; harmless when repeated."""
         if not self._closed:
-            self.run(self._client.close())
+            self._thread.run(self._client.close())
             self._closed = True
             self._thread.stop()
 

@@ -16,6 +16,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from copy import copy
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypedDict, TypeVar
@@ -25,7 +26,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memagent.client import wire
 from memagent.core import errors
-from memagent.core.answers import AsOf
 from memagent.core.records import Record, Scope
 
 if TYPE_CHECKING:
@@ -285,9 +285,9 @@ class Connection:
         """Query parameters that name the memory."""
         self.user_id = terms.get("user_id") or (None if api_key else "default")
         """The user whose memory it is, or None where only the service knows."""
-        self.as_of = AsOf()
+        self.as_of = wire.AsOf()
 
-    def about(self, scope: Scope | None = None, as_of: AsOf | None = None) -> Connection:
+    def about(self, scope: Scope | None = None, as_of: wire.AsOf | None = None) -> Connection:
         """Return the same connections on behalf of another memory, or of another point in time."""
         other = copy(self)
         if scope is not None:
@@ -402,8 +402,7 @@ class Connection:
 
         request = self._request("POST", path, body=body, headers={"Accept": "text/event-stream"})
         try:
-            response = await self._http.send(request, stream=True)
-            try:
+            async with aclosing(await self._http.send(request, stream=True)) as response:
                 if response.status_code >= 400:
                     await response.aread()
                     raise self._failure(response)[0]
@@ -416,8 +415,6 @@ class Connection:
                         raise error_of(Problem.model_validate_json(value))
                     elif field == "data":
                         yield name, value
-            finally:
-                await response.aclose()
         except httpx.TransportError as exc:
             raise self._unreachable(exc) from exc
 

@@ -61,6 +61,7 @@ from memagent.core.records import (
     Text,
     Trust,
     Turn,
+    as_utc,
     clean_text,
     content_id,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "amend",
     "as_question",
     "as_session",
+    "as_utc",
     "assign",
     "boundary",
     "clean_text",

@@ -155,8 +155,11 @@ def draft_of(op: PutOp, fields: Sequence[str]) -> Draft:
         raise InputError(f"the value of {op.key!r} is not JSON: {exc}") from exc
     paths = () if op.index is False else fields if op.index is None else op.index
     texts = [text for path in paths for text in _texts_at(value, path)]
-    place = {"_namespace": _written(op.namespace), "_key": json.dumps(op.key)}
-    metadata: dict[str, Any] = {**place, "_value": body}
+    metadata: dict[str, Any] = {
+        "_namespace": _written(op.namespace),
+        "_key": json.dumps(op.key),
+        "_value": body,
+    }
     if not texts:
         metadata["_unindexed"] = True
     if op.ttl is not None:

@@ -43,7 +43,6 @@ from langgraph.store.base import (
     ensure_embeddings,
 )
 
-from memagent.integrations import documents
 from memagent.integrations.access import (
     Access,
     Agent,
@@ -61,7 +60,7 @@ from memagent.integrations.access import (
     clean_text,
     recipe_of,
 )
-from memagent.integrations.documents import KIND, DocumentBank, Namespace
+from memagent.integrations.documents import KIND, DocumentBank, Namespace, check_filter
 from memagent.protocols import Embedder, Matrix
 
 
@@ -257,7 +256,7 @@ def _checked(ops: Iterable[Op]) -> list[Op]:
             case SearchOp():
                 _check_labels(op.namespace_prefix)
                 _check_page(op.limit, op.offset)
-                documents.check_filter(op.filter or {})
+                check_filter(op.filter or {})
             case PutOp():
                 _check_labels(op.namespace)
                 if op.ttl is not None and not (isfinite(op.ttl) and op.ttl > 0):
@@ -361,9 +360,12 @@ class StoreMirror:
     async def sync(self, agent: Agent | AsyncAgent) -> MirrorReport:
         """Make the documents equal to the agent's active items, in one batch of what differs."""
         items = await Access(agent).arun(lambda live: live.memory.get_all())
-        options: Any = {"exclude": {"id", "status", "embedding_missing"}, "exclude_defaults": True}
         source = {
-            item.id: item.model_dump(mode="json", **options) for item in items if item.kind != KIND
+            item.id: item.model_dump(
+                mode="json", exclude={"id", "status", "embedding_missing"}, exclude_defaults=True
+            )
+            for item in items
+            if item.kind != KIND
         }
         copies = {document.key: document.value for document in await self._all()}
         writes = [

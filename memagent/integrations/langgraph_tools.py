@@ -24,8 +24,7 @@ from langgraph.config import get_config, get_store
 from langgraph.store.base import BaseStore
 from pydantic import BaseModel, Field, ValidationError, create_model
 
-from memagent.client.wire import TrialOutcome
-from memagent.experience import Recall
+from memagent.client.wire import Recall, TrialOutcome
 from memagent.integrations.access import (
     Access,
     Agent,
@@ -260,7 +259,6 @@ def _question(asked: object) -> Question:
 T = TypeVar("T")
 Action = Literal["create", "update", "delete"]
 Namespace = tuple[str, ...] | str
-_NOTE_ID = "Id of the memory to update or delete."
 _SLOT = re.compile(r"\{(\w+)\}")
 
 # -- tools -----------------------------------------------------------------------------
@@ -341,7 +339,10 @@ def create_manage_memory_tool(
                 Annotated[str | None, Field(description="One self-contained statement.")],
                 None,
             ),
-            id=(Annotated[str | None, Field(description=_NOTE_ID)], None),
+            id=(
+                Annotated[str | None, Field(description="Id of the memory to update or delete.")],
+                None,
+            ),
         ),
     )
 

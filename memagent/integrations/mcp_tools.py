@@ -62,8 +62,6 @@ def _shown(text: str) -> str:
 Shown = Annotated[Text, AfterValidator(_shown)]
 """Text out of a memory, for a model to read: as in a prompt, line by line; opens no tag."""
 
-TrialId = Annotated[str, Field(min_length=1, max_length=256, description="`trial_id` of `recall`.")]
-
 
 class Remembered(Record):
     """A memory as a client sees it."""
@@ -229,8 +227,12 @@ class MemoryTools:
         item = await self._agent().memory.get(id)
         turns = (bank.turn_with_session(turn_id) for turn_id in item.source_turn_ids)
         said = [f"{pair[0].speaker}: {pair[0].said}" for pair in turns if pair is not None]
-        known = {"kind": item.kind, "speaker": item.speaker, "trust": item.trust.value}
-        known["said_at"] = item.said_at.isoformat() if item.said_at is not None else None
+        known = {
+            "kind": item.kind,
+            "speaker": item.speaker,
+            "trust": item.trust.value,
+            "said_at": item.said_at.isoformat() if item.said_at is not None else None,
+        }
         return Fetched(
             **_title(item),
             text="\n".join([item.text, *said]),
@@ -250,8 +252,12 @@ class MemoryTools:
             }
             for citation in answer.citations
         )
-        verdict = answer.verdict.value
-        return Answered(text=answer.text, verdict=verdict, citations=citations, notes=answer.notes)
+        return Answered(
+            text=answer.text,
+            verdict=answer.verdict.value,
+            citations=citations,
+            notes=answer.notes,
+        )
 
     async def list_memories(
         self,
@@ -262,11 +268,10 @@ class MemoryTools:
         | None = None,
     ) -> Page:
         """All memories, oldest first, page by page."""
-        memory = self._agent().memory
         # A page may end at an item that was deleted since.
         after = _read_cursor(cursor) if cursor is not None else None
         try:
-            found = await memory.get_all(limit=limit + 1, after=after)
+            found = await self._agent().memory.get_all(limit=limit + 1, after=after)
         except MemoryNotFound as exc:
             raise InputError(
                 "the cursor is not one of this memory; list from the beginning"
@@ -319,8 +324,7 @@ class MemoryTools:
         self, commit_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     ) -> Done:
         """Take back a change, by default the last one."""
-        bank = self._agent().bank
-        if not self._deletes and await adds_items(bank, commit_id):
+        if not self._deletes and await adds_items(self._agent().bank, commit_id):
             raise InputError("this undo would take memories away; deleting is not allowed here")
         commit = await self._agent().memory.undo(commit_id)
         return Done(commit_id=commit.id, memories=tuple(change.id for change in commit.changes))
@@ -334,7 +338,13 @@ class MemoryTools:
         recalled = await self._agent().recall(task, k=k, trust=Trust.ASSISTANT)
         return TrialBegun(trial_id=recalled.id, memories=_remembered_hits(recalled.hits))
 
-    async def report(self, trial_id: TrialId, outcome: TrialOutcome) -> TrialReported:
+    async def report(
+        self,
+        trial_id: Annotated[
+            str, Field(min_length=1, max_length=256, description="`trial_id` of `recall`.")
+        ],
+        outcome: TrialOutcome,
+    ) -> TrialReported:
         """Report what came of a trial: a reward of 1 for done, of 0 or below for failed.
 
         `credit` names the reward of single memories, `edits` what left the workspace.
@@ -360,8 +370,7 @@ def _remembered(item: MemoryItem, *, score: float | None = None) -> Remembered:
 
 
 def _remembered_hits(hits: Sequence[Hit]) -> tuple[Remembered, ...]:
-    pairs = ((hit.item, hit.score) for hit in hits)
-    return tuple(_remembered(item, score=score) for item, score in pairs if item is not None)
+    return tuple(_remembered(hit.item, score=hit.score) for hit in hits if hit.item is not None)
 
 
 def _read_cursor(cursor: str) -> str:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
-from memagent.build import open_store
-from memagent.config import AgentSettings
+from memagent.build import AgentSettings, open_store
 from memagent.integrations import mem0_calls as calls
 from memagent.integrations.access import (
     Delete,
@@ -31,14 +30,6 @@ from memagent.integrations.access import (
     as_session,
     recipe_of,
 )
-from memagent.integrations.mem0_calls import (
-    UNSET,
-    Config,
-    Messages,
-    OwnersAgents,
-    envelope,
-    owner_of,
-)
 from memagent.protocols import ChatModel, Embedder
 from memagent.sync.live_agent import LoopThread, blocking
 
@@ -50,7 +41,7 @@ class AsyncMemory:
 
     def __init__(
         self,
-        config: Config | str | Path | None = None,
+        config: calls.Config | str | Path | None = None,
         *,
         path: str | Path | None = None,
         model: ChatModel | str | None = None,
@@ -65,7 +56,7 @@ class AsyncMemory:
         """
         place, named = calls.place_of(config)
         store = open_store(settings or named, path=path or place, embedder=embedder)
-        self._agents = OwnersAgents(store, model=model, design=design)
+        self._agents = calls.OwnersAgents(store, model=model, design=design)
 
     @classmethod
     def from_config(cls, config_dict: Mapping[str, Any]) -> Self:
@@ -78,7 +69,7 @@ class AsyncMemory:
 
     async def add(  # noqa: PLR0913 (mem0's own arguments)
         self,
-        messages: Messages,
+        messages: calls.Messages,
         *,
         user_id: str | None = None,
         agent_id: str | None = None,
@@ -98,7 +89,7 @@ class AsyncMemory:
         the messages are stored all the same and the next `add` goes on with them.
         """
         ids = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
-        owner = owner_of(ids, needed_for="add()")
+        owner = calls.owner_of(ids, needed_for="add()")
         if memory_type is not None or prompt is not None:
             raise InputError("memory_type and prompt are not supported; choose a design instead")
         utterances = calls.messages_of(messages)
@@ -163,7 +154,7 @@ class AsyncMemory:
                 score = max(0.0, min(1.0, hit.score))
                 if score < (threshold or 0.0):
                     continue
-                row = envelope(bank.scope, state.versions(hit.id), score=score)
+                row = calls.envelope(bank.scope, state.versions(hit.id), score=score)
                 if explain:
                     row["score_details"] = hit.why.model_dump(mode="json", exclude_defaults=True)
                 ranked.append((hit.score, row))
@@ -193,7 +184,7 @@ class AsyncMemory:
         ids = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
         owner, conditions = calls.read_request(filters, ids, limit, verb="get_all()")
         rows = [
-            envelope(agent.bank.scope, agent.bank.state.versions(item.id))
+            calls.envelope(agent.bank.scope, agent.bank.state.versions(item.id))
             for agent, items in await self._agents.memories_of(
                 owner, conditions, show_expired=show_expired
             )
@@ -207,7 +198,7 @@ class AsyncMemory:
         agent = await self._agents.find(memory_id)
         if agent is None:
             return None
-        row = envelope(agent.bank.scope, agent.bank.state.versions(memory_id))
+        row = calls.envelope(agent.bank.scope, agent.bank.state.versions(memory_id))
         return {**row, "score": None}
 
     async def update(
@@ -215,7 +206,7 @@ class AsyncMemory:
         memory_id: str,
         text: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        expiration_date: Any = UNSET,
+        expiration_date: Any = calls.UNSET,
         data: str | None = None,
     ) -> dict[str, Any]:
         """Change the text (also as `data`), metadata keys or last day (None for none) of a memory.
@@ -223,7 +214,7 @@ class AsyncMemory:
         Raises `InputError`.
         """
         text = data if text is None else text
-        if text is None and metadata is None and expiration_date is UNSET:
+        if text is None and metadata is None and expiration_date is calls.UNSET:
             raise InputError("there is nothing to update: give text, metadata or expiration_date")
         if text is not None and not text.strip():
             raise InputError("the text is empty; delete the memory instead")
@@ -248,7 +239,7 @@ class AsyncMemory:
         Raises `InputError` without an owner.
         """
         ids = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
-        owner = owner_of(ids, needed_for="delete_all()")
+        owner = calls.owner_of(ids, needed_for="delete_all()")
         for agent, items in await self._agents.memories_of(owner, {}, show_expired=True):
             if items:
                 batch = OpBatch(accepted=tuple(Delete(id=item.id) for item in items))
@@ -296,7 +287,7 @@ class Memory:
 
     def __init__(
         self,
-        config: Config | str | Path | None = None,
+        config: calls.Config | str | Path | None = None,
         *,
         path: str | Path | None = None,
         model: ChatModel | str | None = None,

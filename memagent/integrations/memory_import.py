@@ -199,16 +199,25 @@ def _blocks(blocks: object) -> Iterator[Row]:
         for text in (line for line in lines if name != "persona" and line):
             if not text.endswith(": ?"):  # Letta's template, nothing is known yet
                 digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-                row = {"id": f"{name}-{digest}", "data": text, "block": name}
-                yield row | {"user_id": _ANYBODY}
+                yield {
+                    "id": f"{name}-{digest}",
+                    "data": text,
+                    "block": name,
+                    "user_id": _ANYBODY,
+                }
 
 
 def _edge(row: Mapping[str, Any]) -> Row:
     """Turn an edge of Zep's graph into a row: a fact, from when it held and until when."""
     ended = row.get("invalid_at") or row.get("expired_at")
     said = row.get("valid_at") or row.get("created_at")
-    dates = {"created_at": said, "ends_at": ended}
-    return {"id": _id_of(row), "data": row["fact"], **dates, "user_id": _ANYBODY}
+    return {
+        "id": _id_of(row),
+        "data": row["fact"],
+        "created_at": said,
+        "ends_at": ended,
+        "user_id": _ANYBODY,
+    }
 
 
 def _flat(row: Mapping[str, Any]) -> Row:

@@ -223,11 +223,13 @@ _HEADERS: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
 )
-_POLICY: Final = (
-    b"content-security-policy",
-    b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+_DEFAULTS: Final = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    ),
+    (b"cache-control", b"no-store"),
 )
-_DEFAULTS: Final = (_POLICY, (b"cache-control", b"no-store"))
 
 
 def timed_body(receive: Receive, allowance: float) -> Receive:

@@ -113,41 +113,27 @@ class MeteredModel(ModelWrapper):
     def _metered(self, request: ModelRequest) -> Generator[list[ModelResponse]]:
         """Count a call when it ends, with the last of the responses that are put into the list."""
         began, responses = time.perf_counter(), list[ModelResponse]()
-        failure: BaseException | None = None
+        line = {"role": request.role.value, "model": "", "outcome": "ok"}
         try:
             yield responses
         except BaseException as exc:
-            failure = exc
+            line["outcome"] = "given_up" if isinstance(exc, _GIVEN_UP) else "error"
+            line["error"] = type(exc).__name__
             raise
         finally:
-            self._settle(request, responses[-1] if responses else None, began, failure)
-
-    def _settle(
-        self,
-        request: ModelRequest,
-        response: ModelResponse | None,
-        began: float,
-        failure: BaseException | None,
-    ) -> None:
-        seconds = time.perf_counter() - began
-        usage = response.usage if response is not None else Usage()
-        model = name_of(self._model, request) or (response.model if response is not None else "")
-        outcome = (
-            "ok" if failure is None else "given_up" if isinstance(failure, _GIVEN_UP) else "error"
-        )
-        self._figures.observe(request.role.value, model, usage, seconds=seconds, outcome=outcome)
-        place = PLACE.get()
-        if place is not None:
-            place[_SPENT] = place.get(_SPENT, Usage()) + usage.model_copy(update={"calls": 1})
-        if _log.isEnabledFor(logging.INFO):
-            line = {
-                "role": request.role.value,
-                "model": model if _MODEL.fullmatch(model) else "",
-                "outcome": outcome,
-            }
-            if failure is not None:
-                line["error"] = type(failure).__name__
-            tell(_log, "model_call", place, {**line, "ms": _ms(seconds), **_tokens_of(usage)})
+            seconds = time.perf_counter() - began
+            response = responses[-1] if responses else None
+            usage = response.usage if response is not None else Usage()
+            model = name_of(self._model, request) or (response.model if response else "")
+            self._figures.observe(
+                line["role"], model, usage, seconds=seconds, outcome=line["outcome"]
+            )
+            place = PLACE.get()
+            if place is not None:
+                place[_SPENT] = place.get(_SPENT, Usage()) + usage.model_copy(update={"calls": 1})
+            if _log.isEnabledFor(logging.INFO):
+                line["model"] = model if _MODEL.fullmatch(model) else ""
+                tell(_log, "model_call", place, {**line, "ms": _ms(seconds), **_tokens_of(usage)})
 
 
 def spent_in(place: MutableMapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from memagent.integrations.access import (
     SourceRef,
     Trust,
     Update,
+    as_utc,
     recalled_text,
 )
 
@@ -77,7 +78,7 @@ class CrewStorage:
                     text=record.content,
                     kind=_KIND,
                     trust=Trust.ASSISTANT,
-                    said_at=_aware(record.created_at),
+                    said_at=as_utc(record.created_at),
                 ),
                 id=record.id,
                 metadata=_fields(record),
@@ -106,7 +107,7 @@ class CrewStorage:
             record.id
             for record in self.records(scope_prefix, categories)
             if (record_ids is None or record.id in record_ids)
-            and (older_than is None or _aware(record.created_at) < _aware(older_than))
+            and (older_than is None or as_utc(record.created_at) < as_utc(older_than))
             and all(record.metadata.get(name) == value for name, value in fields.items())
         ]
         self._commit(Delete(id=name) for name in doomed)
@@ -115,8 +116,9 @@ class CrewStorage:
     def update(self, record: MemoryRecord) -> None:
         """Write a record's text and fields anew."""
         version = self.agent.memory.get(record.id).version
-        fields = _fields(record)
-        self._commit([Update(id=record.id, version=version, text=record.content, metadata=fields)])
+        self._commit(
+            [Update(id=record.id, version=version, text=record.content, metadata=_fields(record))]
+        )
 
     def get_record(self, record_id: str) -> MemoryRecord | None:
         """Return a record, or None."""
@@ -247,9 +249,12 @@ class MemagentMemory(Memory):
             "source": given.get("source"),
             "private": bool(given.get("private")),
         }
-        role, metadata = given.get("agent_role"), given.get("metadata")
-        told = {"value": "\n".join(texts), "metadata": metadata, "agent_role": role}
-        with self._announced("MemorySave", **told):
+        with self._announced(
+            "MemorySave",
+            value="\n".join(texts),
+            metadata=given.get("metadata"),
+            agent_role=given.get("agent_role"),
+        ):
             records = [MemoryRecord(content=text, **fields) for text in texts]
             self.storage.save(records)
         return records
@@ -287,8 +292,11 @@ class MemagentMemory(Memory):
             }
             where, recipe = Filter(ids=frozenset(found)), _RECIPES[depth]
             asks = bool(found) and limit > 0 and bool(query.strip())
-            options: Any = {"k": 2 * limit, "where": where, "recipe": recipe}
-            hits = self.storage.agent.search(query, **options) if asks else []
+            hits = (
+                self.storage.agent.search(query, k=2 * limit, where=where, recipe=recipe)
+                if asks
+                else []
+            )
             matches = [self._match(found[hit.id], hit) for hit in hits if hit.id in found]
             matches.sort(key=lambda match: match.score, reverse=True)
             outcome["results"] = matches = matches[: max(limit, 0)]
@@ -330,11 +338,6 @@ def _within(path: str, scope: str | None) -> bool:
     """Tell whether a path is a scope or lies below it."""
     base = _joined(None, scope)
     return base == "/" or path == base or path.startswith(base + "/")
-
-
-def _aware(at: datetime) -> datetime:
-    """Return a moment with its zone; CrewAI's own have none and are UTC."""
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _scope(item: MemoryItem) -> str:

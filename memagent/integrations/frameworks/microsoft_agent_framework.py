@@ -74,5 +74,4 @@ class MemagentProvider(ContextProvider):
             for part in (*context.input_messages, *answered)
             if part.role in ("user", "assistant")
         ]
-        thread = session.session_id
-        await self._access.arun(lambda live: remember_messages(live, thread, said))
+        await self._access.arun(lambda live: remember_messages(live, session.session_id, said))

@@ -95,9 +95,12 @@ class MemorySession(SessionABC):
             log = live.bank.log
             if self._bank is None or self._bank.log.journal is not log.journal:
                 own = log.scope.model_copy(update={"run_id": "openai_agents"})
-                options: Any = {"clock": log.clock, "read_only": log.read_only}
                 self._bank = MemoryBank(
-                    embedder=live.embedder, scope=own, journal=log.journal, **options
+                    embedder=live.embedder,
+                    scope=own,
+                    journal=log.journal,
+                    clock=log.clock,
+                    read_only=log.read_only,
                 )
                 old: Any = await self._documents.run(
                     live.bank, [SearchOp(self._place, limit=1_000_000)]

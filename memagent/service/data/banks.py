@@ -176,8 +176,11 @@ class SnapshotTable:
 
     def add(self, scope: Scope, info: SnapshotInfo) -> SnapshotInfo:
         """Store a snapshot; return the stored one when its id is known."""
-        row = info.model_dump(exclude={"created_at"})
-        row |= {"scope": scope.model_dump_json(), "created_us": to_microseconds(info.created_at)}
+        row = {
+            **info.model_dump(exclude={"created_at"}),
+            "scope": scope.model_dump_json(),
+            "created_us": to_microseconds(info.created_at),
+        }
 
         def work(db: Connection) -> SnapshotInfo:
             if self._database.insert(db, snapshots, row):

@@ -226,7 +226,7 @@ class SqliteTables:
         """Return False: there is no connection to lose."""
         return False
 
-    def scrub(self) -> None:
+    def scrub(self, *, responses: bool) -> None:  # noqa: ARG002  # none are stored here
         """Rebuild the file, and empty the write-ahead log, which keeps older pages."""
         if self._path is None:
             return
@@ -234,9 +234,6 @@ class SqliteTables:
             driver: Any = db.connection.driver_connection
             driver.execute("VACUUM")
             driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def scrub_responses(self) -> None:
-        """Do nothing: responses are not stored here."""
 
     def close(self) -> None:
         """Close the connections, when the transaction of another thread has ended.
@@ -284,14 +281,16 @@ class PostgresTables:
         """Tell whether the connection died, or another transaction was in the way."""
         return isinstance(exc.orig, Exception) and self._backend.worth_another_try(exc.orig)
 
-    def scrub(self) -> None:
-        """Vacuum the tables that name users and sessions."""
-        self._vacuum("FULL", "service_jobs", "service_snapshots")
+    def scrub(self, *, responses: bool) -> None:
+        """Vacuum the tables that name users and sessions, or that of the responses.
 
-    def scrub_responses(self) -> None:
-        """Vacuum the table of responses, as the journal does with its payloads."""
-        rewrites = self._backend.scrub_by == "rewrite"
-        self._vacuum("FULL" if rewrites else "INDEX_CLEANUP ON", "service_responses")
+        The responses are vacuumed as the journal does with its payloads.
+        """
+        if responses:
+            rewrites = self._backend.scrub_by == "rewrite"
+            self._vacuum("FULL" if rewrites else "INDEX_CLEANUP ON", "service_responses")
+        else:
+            self._vacuum("FULL", "service_jobs", "service_snapshots")
 
     def _vacuum(self, how: str, *tables: str) -> None:
         with self.engine.connect() as db:
@@ -383,15 +382,13 @@ class ServiceDatabase:
 
         return bytes.fromhex(self.run(work))
 
-    def scrub(self) -> None:
-        """Take deleted rows out of the files, the write-ahead log included."""
-        with self._translated("scrubbing"):
-            self._backend.scrub()
+    def scrub(self, *, responses: bool = False) -> None:
+        """Take deleted rows out of the files, the write-ahead log included.
 
-    def scrub_responses(self) -> None:
-        """Free the space of deleted responses."""
+        With `responses` it frees the space of deleted responses instead.
+        """
         with self._translated("scrubbing"):
-            self._backend.scrub_responses()
+            self._backend.scrub(responses=responses)
 
     @contextmanager
     def _translated(self, doing: str) -> Generator[None]:

@@ -235,10 +235,16 @@ class IdempotentRequests:
         finally:
             self._running.discard(request)
 
-    async def find(self, scope: Scope, key: str) -> CachedResponse | None:
-        """Return the stored response of a key."""
-        known = await self._known(scope, key)
-        return known[1] if known is not None else None
+    async def find(self, scope: Scope, key: str) -> tuple[str, CachedResponse] | None:
+        """Return the digest of the request that came with a key, and its response."""
+        known = await self.responses.get(scope, key)
+        if known is not None:
+            return known
+        find = self.journal.inner.response
+        stored = await asyncio.to_thread(find, scope, key) if self._shared else find(scope, key)
+        if stored is None:
+            return None
+        return stored.body_digest, CachedResponse.model_validate_json(stored.response_json)
 
     async def drop(self, scope: Scope, key: str) -> bool:
         """Delete the stored response of a key; return whether the journal had one."""
@@ -250,7 +256,7 @@ class IdempotentRequests:
 
         Raises `ServiceError` when the key was used for another request.
         """
-        known = await self._known(scope, key)
+        known = await self.find(scope, key)
         if known is None:
             return None
         if known[0] != digest:
@@ -260,17 +266,6 @@ class IdempotentRequests:
             )
         self._metrics.count("replays")
         return known[1].response()
-
-    async def _known(self, scope: Scope, key: str) -> tuple[str, CachedResponse] | None:
-        """Return the digest of the request that came with a key, and its response."""
-        known = await self.responses.get(scope, key)
-        if known is not None:
-            return known
-        find = self.journal.inner.response
-        stored = await asyncio.to_thread(find, scope, key) if self._shared else find(scope, key)
-        if stored is None:
-            return None
-        return stored.body_digest, CachedResponse.model_validate_json(stored.response_json)
 
 
 def _in_progress() -> ServiceError:
@@ -388,7 +383,7 @@ class SharedResponseCache:
             db.execute(text(_INSERT), _row(owner, _ERASED, "", "", ""))
 
         await asyncio.to_thread(self._database.run, erase, owners=(owner,))
-        await asyncio.to_thread(self._database.scrub_responses)
+        await asyncio.to_thread(self._database.scrub, responses=True)
 
     async def prune(self) -> None:
         """Delete the responses past their time."""
@@ -403,5 +398,11 @@ def response_place(scope: Scope, key: str) -> str:
 
 
 def _row(owner: str, place: str, digest: str, response: str, erased: str) -> dict[str, Any]:
-    values = {"owner": owner, "place": place, "digest": digest, "kept": response, "erased": erased}
-    return {**values, "span": _SHARED_S * 1_000_000}
+    return {
+        "owner": owner,
+        "place": place,
+        "digest": digest,
+        "kept": response,
+        "erased": erased,
+        "span": _SHARED_S * 1_000_000,
+    }

@@ -27,12 +27,11 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from memagent.client.http import FAULTS, ServiceError
-from memagent.client.wire import Job, JobKind, JobState
+from memagent.client.wire import IngestReport, Job, JobKind, JobState
 from memagent.config import ServiceSettings
 from memagent.core.errors import InputError, MemAgentError
 from memagent.core.long_work import aside
 from memagent.core.records import Scope, Session, content_id, system_clock
-from memagent.core.snapshot import IngestReport
 from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.rows import scope_digest, scope_key
 from memagent.memory.care.erasure import needles_of_all, searched

@@ -445,8 +445,9 @@ class JobTable:
 
     def has_earlier(self, job_id: str) -> bool:
         """Tell whether an older job of the same kind and memory waits for its first try."""
-        earlier = self.database.run(lambda db: db.execute(text(_EARLIER), {"id": job_id}).first())
-        return earlier is not None
+        return self.database.run(
+            lambda db: db.execute(text(_EARLIER), {"id": job_id}).first() is not None
+        )
 
     def move(
         self,

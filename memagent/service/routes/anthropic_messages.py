@@ -23,15 +23,24 @@ from memagent.core.exchange import ToolCall
 from memagent.readers.files import list_in, object_in
 from memagent.search.cuts import token_estimate
 from memagent.service.gate import anthropic_error
-from memagent.service.routes import exchange
 from memagent.service.routes.chat_format import (
     MODEL_NAME,
     ChatCompletionRequest,
+    Item,
+    Text,
     chat_part,
     chat_request,
     unsupported,
 )
-from memagent.service.routes.exchange import EVENTS, Piece, Said, openapi_responses
+from memagent.service.routes.exchange import (
+    EVENTS,
+    Piece,
+    Said,
+    answer,
+    event,
+    openapi_responses,
+    record,
+)
 from memagent.service.routes.openai_chat import (
     Completer,
     MemoryUse,
@@ -42,14 +51,12 @@ from memagent.service.routes.openai_chat import (
 )
 
 router = APIRouter(tags=["anthropic"])
-Item = dict[str, Any]
 _STOP_REASONS: Final = {
     "length": "max_tokens",
     "tool_calls": "tool_use",
     "content_filter": "refusal",
 }
 _TOOL_CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
-Text = Annotated[str, Field(max_length=200_000)]
 
 
 class AnthropicMessage(BaseModel):
@@ -120,8 +127,9 @@ def _chat_messages(message: AnthropicMessage) -> list[Item]:
                 told = [chat_part(each, "messages") for each in _blocks(block.get("content"))]
                 words = [part for part in told if part["type"] == "text"]
                 parts += [part for part in told if part["type"] != "text"]
-                named = {"role": "tool", "tool_call_id": block.get("tool_use_id")}
-                results.append({**named, "content": words})
+                results.append(
+                    {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": words}
+                )
             case _:
                 parts.append(chat_part(block, "messages"))
     own: Item = {"role": message.role, "content": parts, "tool_calls": calls or None}
@@ -137,8 +145,12 @@ def _blocks(content: object) -> list[Item]:
 def _chat_tool(tool: Item) -> Item:
     if tool.get("type", "custom") != "custom":
         raise unsupported("tools", f"holds a {str(tool['type'])[:100]!r}; only your own are")
-    function = {"name": tool.get("name"), "description": tool.get("description")}
-    return {"type": "function", "function": {**function, "parameters": tool.get("input_schema")}}
+    function = {
+        "name": tool.get("name"),
+        "description": tool.get("description"),
+        "parameters": tool.get("input_schema"),
+    }
+    return {"type": "function", "function": function}
 
 
 class MessageObject(BaseModel):
@@ -191,7 +203,7 @@ async def create_message(
     said = await said_of(body.as_chat(), call, thread)
     begun = MessageObject(id=f"msg_{secrets.token_hex(12)}", model=body.model)
     write = MessageEvents(begun, said).write if body.stream else None
-    return await exchange.answer(call, said, partial(begun.answered, said), write)
+    return await answer(call, said, partial(begun.answered, said), write)
 
 
 class TokenCount(BaseModel):
@@ -207,7 +219,7 @@ async def count_tokens(body: MessagesRequest, call: Completer) -> Response:  # n
     """Estimate the tokens of a request, without what memory lends to it."""
     chat = body.as_chat()
     texts = [each.text for each in chat.messages] + [json.dumps(tool) for tool in body.tools]
-    return exchange.record(TokenCount(input_tokens=sum(map(token_estimate, texts))))
+    return record(TokenCount(input_tokens=sum(map(token_estimate, texts))))
 
 
 class MessageEvents:
@@ -256,4 +268,4 @@ def _ended(index: int, block: Item) -> Iterator[str]:
 
 
 def _event(name: str, **data: Any) -> str:
-    return exchange.event(name, json.dumps({"type": name, **data}))
+    return event(name, json.dumps({"type": name, **data}))

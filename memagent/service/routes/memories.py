@@ -445,20 +445,16 @@ async def oplog(
 
     Erased entries are left out.
     """
-    cursors = call.service.cursors
-    after = cursors.read(cursor, listing="oplog", scope=call.scope) if cursor is not None else 0
+    request = PageRequest("oplog", cursor, limit)
+    after = int(after_of(call, request) or 0)
     rows: list[JournalRow] = []
     with call.agent() as agent:
-        async for row in agent.bank.rows(after=int(after)):
+        async for row in agent.bank.rows(after=after):
             rows.append(row)
             if len(rows) > limit:
                 break
-    further = (
-        cursors.make(str(rows[limit - 1].seq), listing="oplog", scope=call.scope)
-        if len(rows) > limit
-        else None
-    )
-    return await aside(lambda: record(LogPage(items=tuple(rows[:limit]), next_cursor=further)))
+    entries = page_from(call, rows, request, id_of=lambda row: str(row.seq))
+    return await aside(lambda: page_response(LogPage, entries))
 
 
 @operations_router.get("/docs", include_in_schema=False)

@@ -24,7 +24,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Annotated, Any, Final, Literal, cast
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -33,18 +33,28 @@ from memagent.core.answers import Reply, ReplyDelta
 from memagent.core.exchange import FinishReason, ToolCall
 from memagent.memory.threads import Spoken, thread_turns
 from memagent.readers.files import list_in, object_in
-from memagent.service.access import Call, may
+from memagent.service.access import Call
 from memagent.service.gate import openai_error
-from memagent.service.routes import exchange
 from memagent.service.routes.chat_format import (
     ChatCompletionRequest,
+    Item,
+    Name,
     Settings,
+    Text,
     chat_part,
     chat_request,
     refuse_unknown,
     unsupported,
 )
-from memagent.service.routes.exchange import EVENTS, Piece, Said, event, openapi_responses, record
+from memagent.service.routes.exchange import (
+    EVENTS,
+    Piece,
+    Said,
+    answer,
+    event,
+    openapi_responses,
+    record,
+)
 from memagent.service.routes.openai_chat import (
     Continued,
     MemoryUse,
@@ -53,10 +63,8 @@ from memagent.service.routes.openai_chat import (
     responses_of,
     said_of,
 )
+from memagent.service.routes.users import Asker, Talker
 
-Item = dict[str, Any]
-_Text = Annotated[str, Field(max_length=200_000)]
-_Id = Annotated[str, Field(min_length=1, max_length=256)]
 _LOGPROBS: Final = "message.output_text.logprobs"
 _INCOMPLETE: Final = {
     FinishReason.LENGTH: "max_output_tokens",
@@ -67,8 +75,8 @@ _INCOMPLETE: Final = {
 class ResponseSettings(Settings):
     """The settings that a response repeats."""
 
-    instructions: _Text | None = None
-    previous_response_id: _Id | None = None
+    instructions: Text | None = None
+    previous_response_id: Name | None = None
     """The stored response that this one follows on: its conversation goes on."""
     max_output_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     tools: Annotated[list[Item], Field(max_length=128)] | None = []
@@ -89,7 +97,7 @@ class ResponseRequest(ResponseSettings):
 
     model_config = ConfigDict(extra="allow")
 
-    input: _Text | Annotated[list[Item], Field(min_length=1, max_length=1_000)]
+    input: Text | Annotated[list[Item], Field(min_length=1, max_length=1_000)]
     store: bool | None = None
     """Whether the response can be fetched and followed on; true unless memory is off."""
     stream: bool | None = False
@@ -243,8 +251,13 @@ class ResponseObject(ResponseSettings):
 
 def message_item(key: str, parts: list[Item], status: str = "completed") -> Item:
     """Return the words of an answer as an item."""
-    item = {"type": "message", "id": f"msg_{key}", "status": status, "role": "assistant"}
-    return {**item, "content": parts}
+    return {
+        "type": "message",
+        "id": f"msg_{key}",
+        "status": status,
+        "role": "assistant",
+        "content": parts,
+    }
 
 
 def listed_item(item: Item) -> Item:
@@ -263,10 +276,11 @@ def text_part(text: str, logprobs: Sequence[Any] = ()) -> Item:
 
 def call_item(key: str, number: int, call: ToolCall) -> Item:
     """Return a tool call as an item."""
-    named = {"id": f"fc_{key}_{number}", "call_id": call.id, "name": call.name}
     return {
         "type": "function_call",
-        **named,
+        "id": f"fc_{key}_{number}",
+        "call_id": call.id,
+        "name": call.name,
         "arguments": call.arguments,
         "status": "completed",
     }
@@ -315,8 +329,9 @@ class ResponseEvents:
             case ReplyDelta():
                 if piece.text:
                     yield from self._opened()
-                    delta: Item = {"delta": piece.text, "logprobs": []}
-                    yield self._event("response.output_text.delta", **self._place, **delta)
+                    yield self._event(
+                        "response.output_text.delta", **self._place, delta=piece.text, logprobs=[]
+                    )
 
     def _event(self, name: str, /, **more: Any) -> str:
         data = {"type": name, "sequence_number": next(self._numbers), **more}
@@ -335,8 +350,12 @@ class ResponseEvents:
         if item["type"] == "message":
             yield from self._opened()
             [part] = item["content"]
-            words = {"text": part["text"], "logprobs": part["logprobs"]}
-            yield self._event("response.output_text.done", **self._place, **words)
+            yield self._event(
+                "response.output_text.done",
+                **self._place,
+                text=part["text"],
+                logprobs=part["logprobs"],
+            )
             yield self._event("response.content_part.done", **self._place, part=part)
         else:
             place, arguments = {"item_id": item["id"], "output_index": index}, item["arguments"]
@@ -349,8 +368,6 @@ class ResponseEvents:
 
 
 router = APIRouter(tags=["openai"])
-Reader = Annotated[Call, Depends(may("chat"))]
-Talker = Annotated[Call, Depends(may("chat", "memory:write"))]
 # What is stored beside a response, and not shown with it.
 _OWN: Final = ("input", "context")
 
@@ -414,7 +431,7 @@ async def create_response(
 
     write = ResponseEvents(begun, said).write if body.stream else None
     name = key if stored and not repeatable else None
-    response = await exchange.answer(call, said, shape, write, name=name)
+    response = await answer(call, said, shape, write, name=name)
     if write is None:
         response.body = _shown(json.loads(bytes(response.body)))
         response.headers["Content-Length"] = str(len(response.body))
@@ -427,7 +444,7 @@ async def create_response(
 )
 async def get_response(
     response_id: str,
-    call: Reader,
+    call: Asker,
     stream: Annotated[bool, Query(description="Not supported.")] = False,
 ) -> Response:
     """Return a stored response."""
@@ -442,7 +459,7 @@ async def get_response(
 )
 async def list_input_items(
     response_id: str,
-    call: Reader,
+    call: Asker,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
     after: Annotated[str | None, Query(max_length=256)] = None,
@@ -513,8 +530,9 @@ async def _continued(call: Call, before: Item) -> Continued:
 
 async def _find(call: Call, response_id: str) -> Item:
     """Return a stored response with what is stored beside it. Raises `ServiceError`."""
-    stored = await call.service.requests.find(call.scope, response_id.removeprefix("resp_"))
-    body: Item = object_in(json.loads(stored.body)) if stored is not None and stored.body else {}
+    known = await call.service.requests.find(call.scope, response_id.removeprefix("resp_"))
+    text = known[1].body if known is not None else ""
+    body: Item = object_in(json.loads(text)) if text else {}
     if body.get("object") != "response" or not body["store"]:
         raise _not_there(response_id)
     return body

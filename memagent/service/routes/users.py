@@ -338,7 +338,7 @@ async def erase(
 @once()
 async def _begin(call: Call, kind: JobKind) -> Response:
     job = await call.service.jobs.accept(call.scope, kind, request_key=call.journal_key)
-    return record(job, 202, {"Location": f"/v1/jobs/{job.id}"})
+    return _accepted(job)
 
 
 @router.post(

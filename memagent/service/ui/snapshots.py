@@ -22,8 +22,7 @@ from fastapi import Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
-from memagent.client.wire import Fork, NewSnapshot, SnapshotInfo
-from memagent.core.answers import AsOf, Filter
+from memagent.client.wire import AsOf, Filter, Fork, NewSnapshot, SnapshotInfo
 from memagent.core.errors import InputError, MemAgentError, MemoryNotFound
 from memagent.core.long_work import aside
 from memagent.core.records import Event, EventEdge, NodeKind, Relation
@@ -52,8 +51,6 @@ NOW: Final = "now"
 MOST_SHOWN: Final = 100
 """Entries of each part of a comparison that a page shows at most."""
 _NAME_CHARS: Final = 256
-Id = Annotated[str, Query(min_length=1, max_length=256)]
-Deed = Literal["", "restore", "fork"]
 
 
 @router.get("/ui/snapshots")
@@ -84,7 +81,11 @@ async def take(viewer: Writer) -> Response:
 
 
 @router.get("/ui/snapshots/one")
-async def snapshot(viewer: Reader, id: Id, deed: Deed = "") -> HTMLResponse:
+async def snapshot(
+    viewer: Reader,
+    id: Annotated[str, Query(min_length=1, max_length=256)],
+    deed: Literal["", "restore", "fork"] = "",
+) -> HTMLResponse:
     """Show one snapshot; with `deed` ask whether to do it."""
     info, state = await routes.find_snapshot(viewer, id), await viewer.state()
     return page(

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack, cast, get_args
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -22,7 +22,15 @@ from pydantic import ValidationError
 from memagent.config import AgentSettings
 from memagent.core import Later
 from memagent.core.answers import Answer, AsOf, Question, Reply, ReplyDelta
-from memagent.core.errors import ConfigError, InputError, check_keywords, check_type, fault_in
+from memagent.core.errors import (
+    ConfigError,
+    InputError,
+    check_choice,
+    check_id,
+    check_keywords,
+    check_type,
+    fault_in,
+)
 from memagent.core.exchange import Message, ModelRequest, Role, Sampling
 from memagent.core.recipes import BALANCED, Recipe
 from memagent.core.records import Scope, Session, Trust
@@ -324,12 +332,12 @@ class AsyncAgent(AgentParts):
 
         `what` is a text, chat messages or a `Session`; `at` defaults to now. A model
         failure ends the run and raises its `ModelError`: the turns are stored, and the
-        next call with the same session, or `resume`, goes on with the first chunk that
-        is not done. `on_error="keep"` returns the report with the failed chunk instead.
-        Raises `InputError` for turns that cannot be stored.
+        next call with the same session, or `resume`, goes on with the first chunk not
+        done. `on_error="keep"` returns the report with that chunk. Raises `InputError`.
         """
         from memagent.graphs.ingest import remember_session
 
+        check_choice("on_error", on_error, get_args(OnError))
         session = as_session(what, at=at, session_id=session_id, now=self.clock())
         with operation_span("upsert_memory", capture=self.capture_content) as span:
             report, failure = await remember_session(
@@ -515,6 +523,7 @@ async def _in_thread(bank: MemoryBank, asked: Question, thread: str) -> Question
     from memagent.graphs.chat import memory_query
     from memagent.memory.threads import thread_turns
 
+    check_id("thread", thread)
     turns = thread_turns(await bank.sync(), thread)
     return asked.model_copy(update={"text": memory_query(asked.text, turns)})
 

@@ -25,7 +25,7 @@ world did is one of these errors.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from types import UnionType
@@ -271,6 +271,17 @@ def check_type(name: str, given: object, kind: type | UnionType, wanted: str) ->
     """Raise `InputError` for a value of another type than a verb takes."""
     if not isinstance(given, kind):
         raise InputError(f"{name} is a {type(given).__name__}; give {wanted}")
+
+
+def check_choice(name: str, given: object, known: Sequence[str]) -> None:
+    """Raise `InputError` for a value that is none of the words a verb knows."""
+    if given not in known:
+        raise InputError(f"{name} is {given!r}; give one of {', '.join(map(repr, known))}")
+
+
+def check_id(what: str, given: object) -> None:
+    """Raise `InputError` for the id of something that is no text."""
+    check_type(f"the id of the {what}", given, str, "a text")
 
 
 def check_keywords(verb: str, given: Iterable[str], known: Collection[str]) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from rpds import HashTrieSet
 
 from memagent.core.answers import Hit, Query
-from memagent.core.errors import EmbeddingError, MemoryNotFound, boundary
+from memagent.core.errors import EmbeddingError, MemoryNotFound, boundary, check_id
 from memagent.core.long_work import LARGE
 from memagent.core.ops import OpBatch
 from memagent.core.records import (
@@ -123,10 +123,8 @@ class MemoryBank:
         return await self.log.sync()
 
     async def get(self, item_id: str) -> MemoryItem:
-        """Return the present version of an item.
-
-        Raises `MemoryNotFound` for unknown, deleted and expired ones.
-        """
+        """Return an item, neither deleted nor expired. Raises `MemoryNotFound`, `InputError`."""
+        check_id("memory", item_id)
         item = (await self.log.sync()).items.get(item_id)
         if item is None or not item.active or item.expired(self.now()):
             raise MemoryNotFound(f"no memory {item_id!r} for user {self.scope.user_id!r}")

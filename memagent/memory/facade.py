@@ -9,7 +9,7 @@ own length (and the items that its filter skips), whatever the size of the memor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -210,8 +210,11 @@ class Memory(CareVerbs):
     async def add_many(
         self, texts: Sequence[str], *, kind: str = "fact", subject: str | None = None
     ) -> list[MemoryItem]:
-        """Remember many texts in one durable write; all or none."""
+        """Remember many texts in one durable write; all or none. Raises `InputError`."""
         with input_errors():
+            check_type("texts", texts, Iterable, "a list of texts")
+            if isinstance(texts, str):
+                raise InputError("texts is one text; give a list of them, or use `add`")
             ops = tuple(
                 Add(fact=Fact(text=checked_text(text), kind=kind, subject=subject))
                 for text in texts

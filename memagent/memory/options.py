@@ -210,6 +210,7 @@ def _checked_expiry(
                 f"the ttl of {ttl.days:,} days ends after the year 9999; "
                 "leave it out to keep the memory"
             ) from None
+    check_type("expires_at", expires_at, datetime | None, "a datetime")
     if expires_at is not None and as_utc(expires_at) <= now:
         raise InputError(
             f"expires_at {expires_at.isoformat()} has passed already; it is {now.isoformat()}"

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import cast
 
 from memagent.core.answers import AsOf
-from memagent.core.errors import InputError, MemoryNotFound
+from memagent.core.errors import InputError, MemoryNotFound, check_id
 from memagent.core.long_work import aside
 from memagent.core.ops import Update
 from memagent.core.records import ItemStatus, MemoryItem, NodeKind, SourceRef
@@ -49,8 +49,9 @@ from memagent.state.versions import began
 async def history(bank: MemoryBank, item_id: str) -> tuple[HistoryEntry, ...]:
     """Return every change of an item, oldest first.
 
-    Raises `MemoryNotFound` when the journal never held it.
+    Raises `MemoryNotFound` when the journal never held it, and `InputError`.
     """
+    check_id("memory", item_id)
     state = await bank.sync()
     touched = state.touched.get(item_id)
     if not touched:

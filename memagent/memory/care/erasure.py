@@ -22,7 +22,7 @@ from functools import partial
 from typing import Literal
 
 from memagent.core.crash_points import reach
-from memagent.core.errors import MemAgentError, MemoryNotFound
+from memagent.core.errors import MemAgentError, MemoryNotFound, check_id
 from memagent.core.long_work import aside, let_go
 from memagent.core.records import MemoryItem
 from memagent.core.snapshot import Entry, ErasureReceipt, JournalRow, Place
@@ -53,8 +53,9 @@ async def erase_item(bank: MemoryBank, item_id: str, *, keep_turns: bool = False
     """Erase a memory with its history, and the words of the turns it rests on.
 
     `keep_turns` leaves those, though the same may be read in them. Raises
-    `MemoryNotFound`, and `StoreError` in a fork.
+    `MemoryNotFound`, `InputError`, and `StoreError` in a fork.
     """
+    check_id("memory", item_id)
     if item_id not in (await bank.sync()).items:  # kept by no name: it is freed in slices
         raise MemoryNotFound(f"no memory {item_id!r} for user {bank.scope.user_id!r}")
 
@@ -65,8 +66,9 @@ async def erase_item(bank: MemoryBank, item_id: str, *, keep_turns: bool = False
 async def erase_session(bank: MemoryBank, session_id: str) -> ErasureReceipt:
     """Erase a session: its turns, and every memory and event that rests on one of them.
 
-    Raises `MemoryNotFound`, and `StoreError` in a fork.
+    Raises `MemoryNotFound`, `InputError`, and `StoreError` in a fork.
     """
+    check_id("session", session_id)
     if session_id not in (await bank.sync()).sessions:
         raise MemoryNotFound(f"no session {session_id!r} for user {bank.scope.user_id!r}")
     chosen = partial(of_session, session_id=session_id)

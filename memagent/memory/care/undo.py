@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from memagent.core.errors import InputError, MemoryNotFound, StoreError, VersionConflict
+from memagent.core.errors import InputError, MemoryNotFound, StoreError, VersionConflict, check_id
 from memagent.core.long_work import aside, is_large
 from memagent.core.ops import Delete, OpBatch, RejectReason, Update
 from memagent.core.records import ItemStatus, MemoryItem, NodeKind, SourceRef, Turn
@@ -53,8 +53,9 @@ async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
     """Take back a commit or a trial's report, by default the last one not yet undone.
 
     A report has the trial's id; it stands while a lesson of its trial does. Raises
-    `MemoryNotFound`, or `StoreError` when later ones build on it.
+    `MemoryNotFound`, `InputError`, or `StoreError` when later ones build on it.
     """
+    check_id("commit", "" if commit_id is None else commit_id)
     await bank.sync()
     target = await _commit_to_undo(bank, commit_id)
     before = await bank.log.state_at(target.seq - 1)

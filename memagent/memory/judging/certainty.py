@@ -582,7 +582,7 @@ def _doubts(view: QuestionView, best: Floats, entry: Evidence) -> tuple[str, ...
         and view.period is not Period.THEN
         and view.span is None
         and view.kind is not QuestionKind.WHEN,
-        OVER: is_over(entry, view),
+        OVER: entry.valid is not None and is_over(entry, view),
         "no place is told": view.kind is QuestionKind.WHERE and not SOMEWHERE.search(entry.text),
         "no number is told": view.kind in COUNTING and not best[COLUMN["number"]],
         "it tells of somebody or something else": tells_of_another(view, entry)

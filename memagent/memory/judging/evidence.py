@@ -26,10 +26,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from memagent.core import Later
 from memagent.core.answers import QUOTED_FROM, Answer, Citation, Hit, Verdict
 from memagent.core.records import MemoryItem, TimeSpan, Turn, content_id
 from memagent.embed.static import open_table
@@ -44,8 +45,12 @@ from memagent.memory.question import (
 from memagent.state.effects import tokenize
 from memagent.state.fold import BankState, folded
 from memagent.state.versions import began
-from memagent.timex.calendar import Lean, direction_told
 from memagent.timex.resolve import format_span
+
+if TYPE_CHECKING:
+    from memagent.timex import calendar
+else:
+    calendar = Later("memagent.timex.calendar")
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _MOST_WORDS = 50_000
@@ -172,8 +177,10 @@ def is_over(entry: Evidence, view: QuestionView) -> bool:
     asked, said, valid = view.moment, entry.said_at, entry.valid
     if asked is None or said is None or valid is None or valid.end is None:
         return False
-    ahead = direction_told([entry.text], valid.text or "") is Lean.FUTURE
-    return said < valid.end <= asked and ahead and not _LASTS.search(entry.text)
+    if not said < valid.end <= asked or _LASTS.search(entry.text):
+        return False
+    ahead = calendar.direction_told([entry.text], valid.text or "")
+    return ahead is calendar.Lean.FUTURE
 
 
 def evidence_of(hit: Hit, state: BankState, *, past: bool = False) -> list[Evidence]:

@@ -129,7 +129,7 @@ def test_a_models_failure_is_kept_in_the_report_only_where_that_is_asked_for() -
     nobody = "http://127.0.0.1:9/v1"
     with Agent("openai/m", path=":memory:", base_url=nobody, api_key="none") as agent:
         with pytest.raises(ModelError):
-            agent.remember("I live in Lisbon.", session_id="a", on_error=cast("Any", "ignore"))
+            agent.remember("I live in Lisbon.", session_id="a", on_error="raise")
         assert agent.remember("I have a dog.", session_id="b", on_error="keep").failed_chunks
 
 

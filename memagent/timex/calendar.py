@@ -302,17 +302,17 @@ def nth_of(whole: Reading, nth: int, what: Unit | Literal["half"] | int) -> Read
 _DOING = r"(?:\s+(?!been\b)\w+)?\s+(?!\w*(?:thing|amazing|exciting|interesting|boring)\b)\w+ing"
 _FUTURE_CUE = re.compile(
     r"\b(?:will|won['’]t|shall|gonna|going\s+to|about\s+to|plan(?:s|ning)?\s+(?:to|on|for)|planned|see\s+you|upcoming"
-    r"|coming\s+up|looking\s+forward|can['’]t\s+wait|hop(?:e|ing)\s+to|wants?\s+to|needs?\s+to|let(?:['’]s|\s+us)|scheduled|booked|starts|leaves|due"
+    r"|coming\s+up|looking\s+forward|can['’]t\s+wait|hop(?:e|ing)\s+to|wants?\s+to|needs?\s+to|(?:have|has)\s+(?:(?:i|we|you|they|he|she)\s+)?got\s+(?!(?:the|this|these|those|sick|lost|hurt|married|\w+ed)\b)\w+|let(?:['’]s|\s+us)|scheduled|booked|starts|leaves|due"
     rf"|(?:am|is|are|['’](?:m|re|s)){_DOING}|(?:is|are|['’](?:s|re))\s+(?:on|in)"
     r"|werde|wirst|wird|werden|werdet|soll(?:en)?|vorhabe|voy\s+a|va\s+a|vamos\s+a|van\s+a"
-    r"|(?!para)\w{2,}(?:[aei]ré|[aei]rá|[aei]rán|[aei]remos))\b|['’]ll\b"
+    r"|(?!para)\w{2,}(?:[aei]ré|[aei]rá|[aei]rán|[aei]remos))\b|['’](?:ll|ve\s+got\s+(?!(?:the|this|these|those|sick|lost|hurt|married|\w+ed)\b)\w+)\b"
     r"|(?:\b(?:is|are)|['’](?:s|re))\s+\Z"
 )
 _FUTURE_AFTER = re.compile(
     rf",?\s+\w+(?:['’]ll\b|\s+(?:will|won['’]t|shall)\b|(?:['’](?:m|re|s)|\s+(?:am|are|is)){_DOING}\b)"
 )
 _MOVED_TO = re.compile(
-    r"\b(?:(?:re)?(?:scheduled?|booked)|moved|postponed|pushed|delayed|deferred|shifted|changed|brought|put|set|fixed|planned"
+    r"\b(?:(?:re)?(?:scheduled?|booked)|mov(?:e|ed|ing)|postpon(?:e|ed|ing)|push(?:ed|ing)?|delay(?:ed)?|deferr?(?:ed)?|shift(?:ed)?|chang(?:e|ed|ing)|brought|put|set|fixed|planned"
     r"|reserved|arranged|announced|registered|invited|signed\s+up|tickets?|reservation|appointment|table|book(?:ing)?|(?:re)?schedule)\b"
     r"[^.!?;]{0,60}\b(?:to|for|until|till)\s+(?:the\s+)?\Z"
     r"|\b(?:auf|für|zum)\s+(?:de[nm]\s+)?\Z|\b(?:para|al?|hasta)\s+(?:el\s+)?\Z"
@@ -330,21 +330,23 @@ _BEGINNING = re.compile(r"(?:starting|beginning|effective)\s+")
 _MOVED_AFTER = re.compile(
     r"[^.!?;]*\b(?:verschoben|verlegt|gebucht|reserviert|geplant|angesetzt|vereinbart|festgelegt)\b"
 )
-_FORWARD_NOUN = re.compile(r"\b(?:tickets?|signed\s+up|registered|announced|gebucht|reserviert)\b")
+_FORWARD_NOUN = re.compile(
+    r"\b(?:(?<!(?:ark|eed)ing )tickets?|signed\s+up|registered|announced|gebucht|reserviert)\b"
+)
 _CLAUSE_END = re.compile(r"[.!?;\n]+(?=\s|\Z)")
 _CLAUSE = re.compile(
-    r",\s|\s-\s|\b(?:(?:but|because|though|while|so|aber|weil|pero|porque)\b|and\s+(?=(?:i|we|he|she|they|it)\b))"
+    r",\s|\s-\s|\b(?:(?:but|because|though|while|so|aber|weil|pero|porque)\b|and\s+(?=(?:i|we|he|she|they|it)\b)|und\s+(?=(?:ich|wir|er|sie|es|zieh|fang|flieg|fahr|heirat|beginn|start|geh|reis|treff)\w*\b)|y\s+(?=(?:nos|me|se)\b))"
 )
 _SINCE = re.compile(r"\b(?:since|seit|desde)\s+(?:the\s+|de[mnr]\s+|el\s+)?\Z")
 _DEADLINE = re.compile(
     r"\b(?:until|till|by|bis|hasta)\s+(?:the\s+|zum\s+|el\s+)?(?:(?:early|mid|late|(?:beginning|start|middle|end)\s+of)[\s-]+(?:the\s+)?)?\Z"
 )
 _PAST_CUE = re.compile(
-    r"\b(?:was|were|wasn|weren|did|didn|had|hadn|been|went|took|made|got|gave|came|became|began|broke|brought|built|bought|caught|chose"
+    r"\b(?:was|were|wasn|weren|did|didn|had|hadn|couldn|could\s+not|been|went|took|made|got|gave|came|became|began|broke|brought|built|bought|caught|chose"
     r"|drew|drank|drove|ate|fell|felt|fought|found|flew|forgot|froze|grew|hung|heard|held|hid|hit|hurt|kept|knew|laid|led|left|lent|lost|met|paid|proposed"
     r"|ran|rang|rode|rose|said|sang|sat|saw|sold|sent|shot|slept|sold|spent|spoke|stole|stood|swam|taught|told|thought|threw|tore"
-    r"|understood|woke|wore|won|wrote|quit|cut|put|set|gone|done|seen|born|used\s+to"
-    r"|(?!(?:need|exceed|excit|interest|tir|worri|suppos|bas|schedul|plann|book|hundr|inde|proce|succe|spe|fe|se|we|be)ed\b)\w+ed"
+    r"|bit|blew|bent|dealt|dug|fed|fled|forgave|lit|meant|overslept|shook|shone|slid|sank|stuck|struck|stung|swept|swung|wept|wound|understood|woke|wore|won|wrote|quit|cut|put|set|gone|done|seen|born|used\s+to"
+    r"|(?!(?:ne|r|b|sh|sl|nak|wick|sacr|t|n|fr|ble|bre|gre|he|de|re|cre|ste|twe|exceed|excit|interest|tir|worri|suppos|bas|schedul|plann|book|hundr|inde|proce|succe|spe|fe|se|we|be)ed\b)\w+ed"
     r"|war(?:en|st)?|hatten?|wurden?|ging(?:en)?|kam(?:en)?|fuhr(?:en)?|flog(?:en)?|traf(?:en)?|sah(?:en)?|zog(?:en)?|began+(?:en)?|gab(?:en)?"
     r"|fand(?:en)?|blieb(?:en)?|bekam(?:en)?|starb(?:en)?|lief(?:en)?|verlor(?:en)?|schrieb(?:en)?|gewann(?:en)?|fing(?:en)?|brach(?:te)?n?|rief(?:en)?"
     r"|(?:heirat|feier|kauf|mach|besuch|arbeit|wohn|lern|reis|start|verpass|eröffn|stell|hol|spiel|zeig|erleb|kündig|wechsel|end)e?ten?"
@@ -354,8 +356,15 @@ _PAST_CUE = re.compile(
 )
 _PRESENT = re.compile(
     r"\b\w+\s+(?:leaves?|fl(?:y|ies)|goes|go|meets?"
-    r"|starts?|begins?|arrives?|returns?|moves?|travels?|opens?|closes?|ends?|departs?|comes?|lands?|takes?\s+place|runs?\s+out|runs?"
+    r"|starts?|begins?|arrives?|returns?|moves?|travels?|gets?|works?|plays?|performs?|gives?|hosts?|needs?|opens?|closes?|ends?|departs?|comes?|lands?|takes?\s+place|runs?\s+out|runs?"
     r"|sails?|expires?|retires?|marr(?:y|ies)|graduates?|visits?|turns?|ha(?:ve|s)|date\s+is|is|are)\b"
+    r"|\b(?:i['’]?m|i\s+am|we['’]re|we\s+are|are\s+(?:you|we))\s+(?:not\s+)?(?:off|free|busy|away|out|back|available|home|on|in|at|invited)\b"
+    r"|\bthere(?:['’]s|\s+is|\s+are)\b|\b(?:remind|don['’]t\s+forget|remember\s+to|make\s+sure|please|(?:could|can|would|will)\s+you"
+    r"|kannst\s+du|könntest\s+du|bitte|erinner\w*|vergiss|recu[eé]rda\w*|no\s+olvides|puedes|podr[ií]as)\b"
+    r"|\b(?:i|we|you|they)\s+(?!(?:love|like|hope|think|know|remember|believe|guess|feel|miss|wonder|mean|enjoy|just|really|still|also|never|always|all"
+    r"|would|could|should|on|at|in|to|for|from|with|about|and|or|by|last|this|next|today|too|guys|both|read|let|beat|bet|cost|shut|spread|split|burst)\b)[a-z]+\b|\b(?:he|she|it)\s+(?!was\b|does\b)[a-z]+(?<!s)s\b|\b(?:isn|aren|doesn)['’]t\b|\b(?:gotta|should(?!\s+have|['’]ve)|let\s+(?:me|us))\b"
+    r"|\b(?:bin\s+ich|ich\s+bin|sind\s+wir|wir\s+(?:sind|\w+(?<!t)en))\b|\bich\s+\w+(?<!t)e\b|\b\w+(?<!t)e\s+ich\b|\b\w+st\s+du\b"
+    r"|\A\s*(?:call|book|buy|pick|bring|send|meet|order|cancel|water|feed|take|schedule|check|pay|submit|finish|return|invite|email|ask|tell|no\s+\w+)\b"
     r"|\b(?:fliege[nt]?|fahre[nt]?|fährt|ziehe[nt]?|zieht|heirate[nt]?|beginn(?:e|en|t)|fange[nt]?|fängt|start(?:e|en|et)|komm(?:e|en|t)"
     r"|mache[nt]?|macht|treffe[nt]?|trifft|gehe[nt]?|geht|hab(?:e|en|t)|hat|ist|sind|findet|feier(?:e|n|t)|reise[nt]?|reist|besuche[nt]?|besucht|bekomm(?:e|en|t)"
     r"|will|wollen|möchte[nt]?|läuft|endet|öffnet|schließt|muss|müssen|wechs(?:le|elt|eln)|bring(?:e|en|t)|arbeite[nt]?|arbeitet|geben|gibt"
@@ -365,6 +374,7 @@ _PRESENT = re.compile(
 _PLAN_NOUN = re.compile(
     r"\b(?:tickets?|appointments?|deadline|exams?|holidays?|vacation|wedding|due|interview|flight|trip|conference|meeting|surgery"
     r"|operation|reservation|booking|concert|save\s+the\s+date|keys|move-in|(?:first|last)\s+day|start\s+date|effective|einzug|umzug|mudanza|termin|hochzeit|prüfung|urlaub|frist|fällig|flug|reise|cita|boda|examen|vacaciones|vuelo|viaje|reunión|plazo|entradas)\b"
+    r"|\x00,?\s+(?:(?:at|um)\s+\d|\d{1,2}(?::\d\d)?\s*(?:am|pm|uhr)\b)"
 )
 _YEARLY = re.compile(
     r"\b(?:birthday(?!\s+(?:party|dinner|trip))|anniversary|every|each|always|usually|often|geburtstag|jedes|jeden|immer|cumpleaños|cada|siempre|from|aus|de)\b"

@@ -268,12 +268,23 @@ def guard_which_month(text: str, match: Match) -> Standing:
     return _alone_if(not verb and not (len(word) == 3 and word.islower()))
 
 
+_DAY_SET = re.compile(
+    r"\b(?:see\s+you|for|let['’]s\s+(?:do|say)|how\s+about|what\s+about|deadline)\s+\Z"
+)
+_CLOCK = re.compile(r",?\s+(?:(?:at|um)\s+\d|\d{1,2}(?::\d\d)?\s*(?:am|pm|uhr)\b)")
+
+
 def guard_weekday(text: str, match: Match) -> Standing:
-    """Accept "on Friday"; "sat", "sun", "wed" and "mon" only with a capital."""
+    """Accept "on Friday", "see you Friday" and "Friday 7pm"; "sat" only with a capital."""
     if _written(text, match, "d") in ("sat", "sun", "wed", "mon"):
         return Standing.REFUSED
     groups = match.groupdict()
     if groups.get("which") or groups.get("week") or moved_to(match.string, match.start()):
+        return Standing.ALONE
+    near = max(0, match.start() - 20)
+    if _DAY_SET.search(match.string, near, match.start()) or _CLOCK.match(
+        match.string, match.end()
+    ):
         return Standing.ALONE
     return guard_preposition(text, match)
 

@@ -111,6 +111,9 @@ def test_a_scan_finds_what_a_plain_search_finds(tmp_path: Path) -> None:
     assert 50 <= expected < 100
     assert count_in_files([tmp_path / "f"], needles) == {"f": (len(data), expected)}
     assert count_in_files([tmp_path / "f", tmp_path / "none"], []) == {"f": (len(data), 0)}
+    for some in (needles[:1], needles[: file_scan.FEW], needles[: file_scan.FEW + 1]):
+        there = sum(needle in data for needle in some)
+        assert count_in_files([tmp_path / "f"], some) == {"f": (len(data), there)}
 
 
 def test_a_scan_finds_what_lies_over_the_border_of_two_pieces(
@@ -122,8 +125,9 @@ def test_a_scan_finds_what_lies_over_the_border_of_two_pieces(
     needles = [data[at : at + size] for at in range(0, 2_900, 97) for size in (8, 13, 90)]
     for piece in (9, 64, 1_001):
         monkeypatch.setattr(file_scan, "_PIECE_BYTES", piece)
-        sought = file_scan.Needles([*needles, rng.randbytes(20)])
-        assert file_scan.scanned(str(tmp_path / "f"), sought) == (3_000, len(needles))
+        for some in (needles, needles[: file_scan.FEW - 1]):
+            sought = file_scan.Needles([*some, rng.randbytes(20)])
+            assert file_scan.scanned(str(tmp_path / "f"), sought) == (3_000, len(some))
 
 
 @pytest.mark.parametrize("point", POINTS)

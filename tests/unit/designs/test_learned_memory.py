@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from memagent import Agent
+from memagent import Agent, Question
 from memagent.cli.doctor import Examination, _examine_weights
 from memagent.core.answers import Verdict
 from memagent.core.ops import Add, RejectReason, Update
@@ -251,7 +251,8 @@ def test_a_statement_that_took_the_wrong_place_is_not_sure(
             [("Ana", "I am staying with my mum in Bradford until the summer.")],
         )
         assert active(agent)[0].startswith("I am staying")
-        answer = agent.ask("Where does Ana work?")
+        soon = Question(text="Where does Ana work?", asked_at=START + timedelta(days=141))
+        answer = agent.ask(soon)
         assert answer.verdict is not Verdict.SUPPORTED
         assert any("an earlier wording only" in note for note in answer.notes)
 

@@ -73,6 +73,53 @@ PAST = [
 ]
 
 
+AHEAD = [
+    "Remind me to call mom on Saturday.",
+    "Could you pick me up on Friday?",
+    "Don't forget the cake on Sunday.",
+    "Call the plumber on Thursday.",
+    "There's a party on Saturday.",
+    "Are you free on Thursday?",
+    "No school on Thursday.",
+    "I've got a date on Friday.",
+    "I get my results on Friday.",
+    "I'm off on Friday.",
+    "We need to feed the cat on Sunday.",
+    "I need the report by Friday.",
+    "She sings at the club on Saturday.",
+    "Can we push our call to Friday?",
+    "See you Friday!",
+    "Dinner with Tom Thursday 7pm",
+    "Let's do Friday at 6.",
+    "Kannst du mich am Freitag abholen?",
+    "Wir haben eine Wohnung gefunden und ziehen am Samstag ein.",
+    "Am Sonntag bin ich bei Oma.",
+    "Recuérdame llamar a mamá el sábado.",
+]
+BEHIND = [
+    "I could not come on Saturday.",
+    "I needed the report by Friday.",
+    "We fed the cat on Sunday.",
+    "Nice talking to you on Thursday.",
+    "I got a parking ticket on Friday.",
+    "Thanks for the lovely evening on Saturday.",
+    "I hope you had fun on Saturday.",
+    "I read the whole book on Sunday.",
+    "We should have met on Sunday.",
+    "Here's us at the lake on Saturday.",
+    "Am Sonntag waren wir bei Oma.",
+    "El domingo corrí una media maratón.",
+]
+
+
+@pytest.mark.parametrize("text", [*AHEAD, *BEHIND])
+def test_a_weekday_is_ahead_where_something_is_asked_or_coming(text: str) -> None:
+    tuesday = datetime(2026, 11, 10, 10, tzinfo=UTC)
+    span = find_times(text, anchor=tuesday)[-1].span
+    moment = span.start or span.end
+    assert moment is not None and (moment > tuesday) is (text in AHEAD)
+
+
 @pytest.mark.parametrize(("said", "text", "day"), [*NEWS, *PAST])
 def test_a_plan_told_with_the_news_that_led_to_it_is_ahead(said: str, text: str, day: str) -> None:
     anchor = datetime.fromisoformat(said).replace(hour=10, tzinfo=UTC)

@@ -255,24 +255,22 @@ class Pool:
 
     def explain(self, candidates: Sequence[Candidate]) -> None:
         """Write down how candidates got their scores."""
-        places = [candidate.row for candidate in candidates]
         at = np.full(len(self.scores), -1)
-        at[places] = np.arange(len(places))
-        for candidate in candidates:
-            candidate.fused = self.scores[candidate.row]
-            candidate.via = self.paths.get(candidate.row, ())
-            candidate.expanded_from = self.origins.get(candidate.row)
-        for name, column in self.factors.items():
-            for candidate, factor in zip(candidates, column[places].tolist(), strict=True):
-                if factor != 1.0:
+        for number, candidate in enumerate(candidates):
+            row = candidate.row
+            at[row] = number
+            candidate.fused = self.scores[row]
+            for name, column in self.factors.items():
+                if (factor := float(column[row])) != 1.0:
                     candidate.factors[name] = factor
+            candidate.via = self.paths.get(row, ())
+            candidate.expanded_from = self.origins.get(row)
         for name, rows, scores in self._listings:
             numbers = at[rows]
-            ranks = (numbers >= 0).nonzero()[0]
-            shown = zip(ranks.tolist(), numbers[ranks].tolist(), strict=True)
-            for rank, number in shown:
-                candidates[number].arms[name] = float(scores[rank])
-                candidates[number].ranks[name] = rank + 1
+            for rank in (numbers >= 0).nonzero()[0].tolist():
+                candidate = candidates[int(numbers[rank])]
+                candidate.arms[name] = float(scores[rank])
+                candidate.ranks[name] = rank + 1
 
 
 # -- weights --------------------------------------------------------------------------

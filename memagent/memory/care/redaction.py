@@ -61,8 +61,10 @@ class Erasure:
 
     def near(self, things: Sequence[T], text_of: Callable[[T], str]) -> list[T]:
         """Return those of many things whose text may hold an erased one: it has a word of it."""
-        plain = [text_of(thing).casefold() for thing in things]
-        whole = "\n".join(plain)
+        whole = "\n".join(map(text_of, things)).casefold()
+        plain = whole.split("\n")
+        if len(plain) != len(things):  # one of them has several lines
+            plain = [text_of(thing).casefold() for thing in things]
         hints = [hint for hint in self._hints if hint in whole]
         places = {at for hint in hints for at, text in enumerate(plain) if hint in text}
         return [things[at] for at in sorted(places)]

@@ -226,8 +226,8 @@ def _blobs_of(key: str, succ: Any) -> Iterator[tuple[bytes, list[bytes | memoryv
 
 # Most records of each kind whose hashes a checkpoint carries, and documents looked at.
 _SAMPLE: Final = 8
-# One of so many is in the sample.
-_SHARE: Final = 64
+# One of so many is in the sample, and one more.
+_SHARE: Final = 128
 _SAMPLE_BITS: Final = (1 << 128) - 1
 _ROOTS: Final = ("item_root", "stats_root", "ordinal_root", "trial_root")
 
@@ -294,7 +294,7 @@ def _names(keys: Iterable[bytes]) -> list[str]:
 
 
 def _some(values: Sequence[Any]) -> list[Any]:
-    return random.sample(values, min(_SAMPLE, -(-len(values) // _SHARE)))
+    return random.sample(values, min(_SAMPLE, len(values), 1 + len(values) // _SHARE))
 
 
 def _item_seal(state: BankState, key: str) -> str:

@@ -26,7 +26,6 @@ from memagent.core.errors import (
     ConfigError,
     InputError,
     check_choice,
-    check_id,
     check_keywords,
     check_type,
     fault_in,
@@ -523,7 +522,7 @@ async def _in_thread(bank: MemoryBank, asked: Question, thread: str) -> Question
     from memagent.graphs.chat import memory_query
     from memagent.memory.threads import thread_turns
 
-    check_id("thread", thread)
+    check_type("thread", thread, str, "a text")
     turns = thread_turns(await bank.sync(), thread)
     return asked.model_copy(update={"text": memory_query(asked.text, turns)})
 

@@ -371,10 +371,12 @@ _PRESENT = re.compile(
     r"|viajo|viaja|viajan|voy|va|van|vamos|tengo|tiene|tenemos|tienen|empiez(?:o|a|an)|comienz(?:o|a|an)|termin(?:o|a|an)|vence|es|son|salgo|sale|salen"
     r"|llega|llegan|llego|me\s+mudo|se\s+muda|me\s+caso|se\s+casa[n]?|vuelo|vuelvo|vuelve|quiero|queremos|quiere|debo|hay|abre|cierra|visito|visita|viene[n]?)\b"
 )
+CLOCK = r",?\s+(?:(?:at|um)\s+\d|\d{1,2}(?::\d\d)?\s*(?:am|pm|uhr)\b)"
+"""A time of day right behind a day, as a regular expression."""
 _PLAN_NOUN = re.compile(
     r"\b(?:tickets?|appointments?|deadline|exams?|holidays?|vacation|wedding|due|interview|flight|trip|conference|meeting|surgery"
     r"|operation|reservation|booking|concert|save\s+the\s+date|keys|move-in|(?:first|last)\s+day|start\s+date|effective|einzug|umzug|mudanza|termin|hochzeit|prüfung|urlaub|frist|fällig|flug|reise|cita|boda|examen|vacaciones|vuelo|viaje|reunión|plazo|entradas)\b"
-    r"|\x00,?\s+(?:(?:at|um)\s+\d|\d{1,2}(?::\d\d)?\s*(?:am|pm|uhr)\b)"
+    rf"|\x00{CLOCK}"
 )
 _YEARLY = re.compile(
     r"\b(?:birthday(?!\s+(?:party|dinner|trip))|anniversary|every|each|always|usually|often|geburtstag|jedes|jeden|immer|cumpleaños|cada|siempre|from|aus|de)\b"

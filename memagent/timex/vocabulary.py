@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import get_args
 
 from memagent.language.vocabulary import COUNTS, SMALL_NUMBERS, TENS
-from memagent.timex.calendar import Lean, Reading, Unit, direction, moved_to
+from memagent.timex.calendar import CLOCK, Lean, Reading, Unit, direction, moved_to
 
 Match = re.Match[str]
 
@@ -271,7 +271,7 @@ def guard_which_month(text: str, match: Match) -> Standing:
 _DAY_SET = re.compile(
     r"\b(?:see\s+you|for|let['’]s\s+(?:do|say)|how\s+about|what\s+about|deadline)\s+\Z"
 )
-_CLOCK = re.compile(r",?\s+(?:(?:at|um)\s+\d|\d{1,2}(?::\d\d)?\s*(?:am|pm|uhr)\b)")
+_CLOCK = re.compile(CLOCK)
 
 
 def guard_weekday(text: str, match: Match) -> Standing:

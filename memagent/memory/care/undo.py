@@ -55,7 +55,8 @@ async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
     A report has the trial's id; it stands while a lesson of its trial does. Raises
     `MemoryNotFound`, `InputError`, or `StoreError` when later ones build on it.
     """
-    check_id("commit", "" if commit_id is None else commit_id)
+    if commit_id is not None:
+        check_id("commit", commit_id)
     await bank.sync()
     target = await _commit_to_undo(bank, commit_id)
     before = await bank.log.state_at(target.seq - 1)

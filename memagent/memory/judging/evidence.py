@@ -167,7 +167,8 @@ class Evidence:
 # What begins then, and goes on.
 _LASTS: Final = re.compile(
     r"\b(?:start|begin|mov(?:e|ing)|marr|join|switch|becom|buy|bought|get(?!\s+together)|adopt|retir|open(?:s|ing)|launch|hir(?:e|ing)|graduat|quit|leav(?:es|ing)|sell"
-    r"|sold|turn(?:s|ing)|promot|effective|onwards?|from\s+(?:\w+\s+){1,3}on\b)",
+    r"|sold|turn(?:s|ing)|promot|effective|onwards?|from\s+(?:\w+\s+){1,3}on\b"
+    r"|(?:um)?zieh|zog|fang|fäng|heirat|wechs|kauf|verkauf|kündig|werde\b|wird\b|ab\s|mud(?:o|a|amos|an)\b|empiez|empez|comienz|comenz|cas(?:o|a|amos|an)\b|compr|vend|desde\b)",
     re.I,
 )
 

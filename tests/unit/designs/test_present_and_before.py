@@ -104,6 +104,7 @@ def test_what_was_told_for_a_time_that_is_over_supports_no_answer(question: str,
     ("question", "text"),
     [
         ("Where do I live?", "We are moving to Oslo next month."),
+        ("Wo wohnen wir?", "Wir ziehen nächsten Monat nach Oslo."),
         ("Who am I marrying?", "I'm getting married to Ida on May 4."),
         ("Where do I work?", "From Monday on I'm working at the Munich office."),
         ("Have I cooked for Ben?", "Tonight I'm cooking lasagna for Ben."),

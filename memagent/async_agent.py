@@ -449,7 +449,7 @@ class AsyncAgent(AgentParts):
             user_id=self.bank.scope.user_id,
             design=self.design.name,
             model=type(self.model).__name__ if name == "" else name,
-            memories=sum(1 for _ in state.active()),
+            memories=state.live,
             sessions=len(state.sessions),
             unfinished=len(unfinished),
         )

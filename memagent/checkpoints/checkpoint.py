@@ -167,9 +167,9 @@ class _Row:
 
 def read_graph(file: CheckpointFile, root: int) -> GraphState:
     """Return the graph of a checkpoint, nothing of it decoded."""
-    edges = _Edges(file)
-    if not len(edges.nodes):
+    if "nodes" not in file:
         return GraphState(root=root)
+    edges = _Edges(file)
 
     def side(*, leaving: bool) -> Any:
         def row(node: int) -> LayeredMap[Keyed]:
@@ -273,6 +273,8 @@ def write_checkpoint(
             "embedder": [origin.embedder, origin.dim],
             "seq": state.seq,
             "digest": state.digest(),
+            "cleared": state.cleared,
+            "live": state.live,
             "roots": [f"{root:x}" for root in [roots[0], state.graph.root, *roots[1:]]],
             "one_text": one_text,
             "pending": sorted(pending),
@@ -342,6 +344,8 @@ def _read_state(file: CheckpointFile, facts: Mapping[str, Any]) -> BankState:
         **{name: read_map(file, name, form) for name, form in FORMS.items() if name in file},
         **dict(zip(_ROOTS, (items, *others), strict=True)),
         graph=read_graph(file, graph),
+        cleared=tuple(facts["cleared"]),
+        live=int(facts["live"]),
         seq=int(facts["seq"]),
     )
     if state.digest() != facts["digest"]:

@@ -29,7 +29,7 @@ import numpy as np
 
 from memagent.core.crash_points import reach
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Number of the only format that is read; raise it whenever a section, a record's JSON or
 the way texts are indexed changes.
 """

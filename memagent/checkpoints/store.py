@@ -472,6 +472,8 @@ def differences(content: Projection, replayed: BankState) -> list[str]:
         for name, content_of in maps_of(state).items()
         if dict(content_of.items()) != dict(expected[name].items())
     ]
+    if (state.live, state.cleared) != (replayed.live, replayed.cleared):
+        faults.append("the count of items, or of deletions of all, differs from the journal's")
     if state.digest() != replayed.digest():
         faults.append(f"its digest is {state.digest()[:12]}, a replay's {replayed.digest()[:12]}")
     graphs = state.graph, replayed.graph

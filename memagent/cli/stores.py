@@ -248,7 +248,7 @@ async def tell_if_empty(bank: MemoryBank, store: build.Store) -> None:
 
 def counts_of(state: BankState) -> dict[str, int]:
     """Count what a memory holds: its items, sessions, turns and journal entries."""
-    active = sum(1 for _ in state.active())
+    active = state.live
     return {
         "memories": active,
         "deleted": len(state.items) - active,

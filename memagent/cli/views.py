@@ -314,6 +314,8 @@ def _commit_lines(commit: Commit) -> list[Text]:
         for item_id, item in after.items():
             text = item.text if item is not None and item.active else "(taken out)"
             lines.append(line(("  now ", "dim"), item_id, ": ", text))
+    if commit.cleared is not None:
+        lines.append(plain(f"deleted: all {commit.cleared}"))
     deleted = {item_id: item.text for item_id, item in after.items() if item and not item.active}
     for op, item_id in ((applied.op, applied.item_id) for applied in commit.ops):
         text = deleted.get(item_id or "") or op_text(op) or op.reason

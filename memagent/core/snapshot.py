@@ -45,6 +45,7 @@ from memagent.core.records import (
     Trust,
     Turn,
     is_empty,
+    is_none,
     written,
 )
 from memagent.core.trials import RAW, Trial, TrialEnded, TrialStarted
@@ -139,6 +140,8 @@ class Commit(Record):
     source: SourceRef = SourceRef()
     undoes: Text | None = None
     """Id of the commit or trial whose effects this one takes back."""
+    cleared: Annotated[int | None, Field(ge=0, exclude_if=is_none)] = None
+    """How many items this commit deleted by emptying the memory at once, before its changes."""
     reviewed: Annotated[tuple[Text, ...], Field(exclude_if=is_empty)] = ()
     """Ids of the quarantined ops that this commit accepts or refuses."""
     stats: Annotated[StatsChanges, Field(exclude_if=is_empty)] = ()

@@ -41,15 +41,15 @@ from memagent.core.snapshot import (
     StatsDelta,
 )
 from memagent.memory.incoming import session_entry
-from memagent.memory.log import Log, SavedProjections, Sources, View, ViewContent
+from memagent.memory.log import Log, Sources, View, ViewContent
 from memagent.protocols import Clock, Embedder, Journal, Matrix, Reranker, Vector
 from memagent.search.fusion import Candidate, hits_of
 from memagent.search.index import IndexView
-from memagent.search.pipeline import NetworkedIndex, Projection, Projector
+from memagent.search.pipeline import NetworkedIndex, Projection, Projector, SavedProjections
 from memagent.search.segments import NO_ROW
 from memagent.state.effects import plan_commit
-from memagent.state.fold import BankState, rebuilt, snapshot_of
-from memagent.state.versions import ExpiredIds
+from memagent.state.fold import BankState
+from memagent.state.versions import ExpiredIds, rebuilt, snapshot_of
 
 E = TypeVar("E", bound=Entry | None)
 

@@ -59,6 +59,7 @@ from memagent.state.adjacency import pairs
 from memagent.state.fold import BankState, age_key, change_key
 from memagent.state.orders import SortedSet
 from memagent.state.validation import matches
+from memagent.state.versions import clearing
 from memagent.tracing import operation_span, put_search, verb
 
 Order = Literal["old", "new", "changed"]
@@ -304,18 +305,13 @@ class Memory(CareVerbs):
 
     @verb("delete_memory")
     async def delete_all(self, *, user_id: str) -> int:
-        """Delete every item of this memory in one commit that can be undone.
+        """Delete every item and event of this memory in one commit that can be undone.
 
-        `user_id` must name the memory's user. Returns the number of items.
+        `user_id` must name the memory's user. Returns the number of items; takes O(1).
         """
         _own(self.bank, user_id)
-        state = await self.bank.sync()
-        ops = await aside(
-            lambda: tuple(Delete(id=name) for name in sorted(item.id for item in state.active()))
-        )
-        if ops:
-            await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
-        return len(ops)
+        commit = await self.bank.record(clearing)
+        return 0 if commit is None else commit.cleared or 0
 
     @verb("delete_memory_store")
     async def reset(self, *, user_id: str) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from random import random
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from rpds import HashTrieSet
 
@@ -30,7 +30,7 @@ from memagent.core.errors import StoreError, StoreReadOnly, VersionConflict, Wro
 from memagent.core.long_work import LARGE, Slices, aside, is_large, let_go, rare_collections
 from memagent.core.records import Scope, system_clock
 from memagent.core.snapshot import Entry, GraphStats, JournalRow, Redacted
-from memagent.protocols import Clock, Embedder, IndexRow, Journal, Reranker, Vector
+from memagent.protocols import Clock, Journal, Reranker, Vector
 from memagent.search.fusion import Candidate
 from memagent.search.index import IndexView
 from memagent.search.pipeline import (
@@ -39,6 +39,7 @@ from memagent.search.pipeline import (
     Projected,
     Projection,
     Projector,
+    SavedProjections,
     SearchContext,
     most_similar,
     recall,
@@ -56,19 +57,6 @@ _TEXTS_AT_ONCE: Final = 8
 _NO_ID: Final = frozenset({""})
 _NOTHING: Final[HashTrieSet[str]] = HashTrieSet()
 NEVER_LOOKED: Final = ExpiredIds(EMPTY_STATE, None)
-
-
-class SavedProjections(Protocol):
-    """The place of projections between two openings of a memory, such as `Checkpoints`."""
-
-    def load(self, scope: Scope, embedder: Embedder) -> Projection | None:
-        """Return a memory's last projection, checked; None without one. Blocks."""
-
-    def watch(self, memory: Projected) -> None:
-        """Save a memory's projection when the store closes."""
-
-    def grown(self, memory: Projected, *, seq: int, items: int) -> None:
-        """Save a memory's projection in the background if it grew enough."""
 
 
 Rewriting = tuple[Mapping[int, Entry], BankState, Iterable[str] | None]
@@ -170,6 +158,12 @@ class View:
         for item_id in item_ids:
             self._pending = self._pending.insert(item_id)
 
+    def emptied(self) -> None:
+        """Drop the index of a memory whose items are deleted all at once."""
+        if self.sources.networked is not None:
+            self.sources.networked.changed(self.state.items)
+        self._index_anew(())
+
     def forget(self, state: BankState, differing: Iterable[str] | None = None) -> None:
         """Drop what was derived from the entries before an erasure.
 
@@ -184,15 +178,19 @@ class View:
         if differing is not None:
             self.changed(state, differing)
             return
-        if len(self.index) >= LARGE_PAST:
-            let_go(self.index)
         # The old projector may hold a deleted checkpoint. Where only some words go, or the
         # journal is read anew, most texts come again: their vectors are taken over.
         former = self.projector.arena if len(state.items) or not state.seq else None
         self.projector = Projector(self.projector.embedder, former=former)
-        self.state, self.index = state, IndexView(self.projector.arena)
-        # what had expired before holds the old state, which is freed in slices
-        self._pending, self.expired = HashTrieSet(state.items), NEVER_LOOKED
+        self.state = state
+        self._index_anew(state.items)
+
+    def _index_anew(self, ids: Iterable[str]) -> None:
+        """Begin an index that has yet to follow some items; the old one is freed in slices."""
+        if len(self.index) >= LARGE_PAST:
+            let_go(self.index)
+        self.index, self._pending = IndexView(self.projector.arena), HashTrieSet(ids)
+        self.expired = NEVER_LOOKED  # what had expired before holds the old state
 
     async def follow(self, now: datetime, head: Callable[[], Awaitable[int]]) -> None:
         """Bring the index level with the state at a moment (embeds what is new).
@@ -235,7 +233,7 @@ class View:
     def level(self, head: Callable[[], Awaitable[int]]) -> Level:
         """Return the content that a networked index should have."""
         state = self.state
-        row = partial(_index_row, state, self.projector, self.expired)
+        row = partial(self.projector.index_row, state, self.expired)
         return Level(state.seq, state.items, row, head)
 
     # -- searching ---------------------------------------------------------------------
@@ -290,16 +288,6 @@ class View:
         if ids is None:
             return where
         return (where or Filter()).model_copy(update={"ids": ids or _NO_ID})
-
-
-def _index_row(
-    state: BankState, projector: Projector, expired: ExpiredIds, item_id: str
-) -> IndexRow | None:
-    item = state.items.get(item_id)
-    if item is None or not item.active or item_id in expired:
-        return None
-    at = projector.row_of(state, item)
-    return IndexRow(item, projector.arena.matrix[at]) if at != NO_ROW else None
 
 
 # Most passes over the journal in one `sync`; a further one follows an erasure of words.
@@ -484,11 +472,19 @@ class Log:
             after = await aside(apply, state, row) if large else apply(state, row)
             if self.state is state:
                 break
-        if keep and (state.seq >= _REST or len(state.items) >= _REST):
-            self._kept = (*self._kept[1 - _KEPT :], state)
+        dropped, following = state, after
+        if keep and max(state.seq, len(state.items)) >= _REST:
+            dropped, following, *_ = *self._kept, state, after
+            if len(self._kept) < _KEPT:
+                following = dropped
+            self._kept = (*self._kept, state)[-_KEPT:]
         self.state = after
+        if dropped.cleared != following.cleared:  # the last to have what was deleted at once
+            let_go(dropped)
         if row.entry.kind == "erased":
             self._drop(state)
+        if after.cleared != state.cleared:
+            self._follower.emptied()
         self._follower.changed(after, changed_items(row.entry))
 
     def _begin_again(self) -> None:

@@ -15,8 +15,8 @@ from typing import cast
 from memagent.core.answers import AsOf
 from memagent.core.errors import InputError, MemoryNotFound, check_id
 from memagent.core.long_work import aside
-from memagent.core.ops import Update
-from memagent.core.records import ItemStatus, MemoryItem, NodeKind, SourceRef
+from memagent.core.ops import Delete, Update
+from memagent.core.records import Event, ItemStatus, MemoryItem, NodeKind, SourceRef
 from memagent.core.snapshot import (
     AppliedOp,
     Commit,
@@ -40,7 +40,7 @@ from memagent.state.adjacency import (
     item_node,
     unshared,
 )
-from memagent.state.fold import BankState, apply, changed_items, names_between
+from memagent.state.fold import EMPTY_STATE, BankState, apply, changed_items, names_between
 from memagent.state.versions import began
 
 # -- history ---------------------------------------------------------------------------
@@ -56,12 +56,23 @@ async def history(bank: MemoryBank, item_id: str) -> tuple[HistoryEntry, ...]:
     touched = state.touched.get(item_id)
     if not touched:
         raise MemoryNotFound(f"no memory {item_id!r} for user {bank.scope.user_id!r}")
-    rows = [(seq, await _next_row(bank, seq)) for seq in touched]
-    return tuple(
-        _history_entry(row, row.entry, item_id)
-        for seq, row in rows
-        if row is not None and row.seq == seq and isinstance(row.entry, Commit | Restored)
-    )
+    told: list[HistoryEntry] = []
+    for seq in sorted({*touched, *state.cleared}):
+        row = await _next_row(bank, seq)
+        if row is None or row.seq != seq or not isinstance(row.entry, Commit | Restored):
+            continue
+        if seq in touched:
+            told.append(_history_entry(row, row.entry, item_id))
+        elif told and (last := told[-1].item) is not None and last.active:
+            entry = _history_entry(row, row.entry, item_id)
+            update = {"op": Delete(id=item_id), "item": _tombstone(last)}
+            told.append(entry.model_copy(update=update))
+    return tuple(told)
+
+
+def _tombstone(item: MemoryItem) -> MemoryItem:
+    """Return the version of an item that its deletion with all others made."""
+    return item.model_copy(update={"version": item.version + 1, "status": ItemStatus.DELETED})
 
 
 def _history_entry(row: JournalRow, entry: Commit | Restored, item_id: str) -> HistoryEntry:
@@ -97,10 +108,21 @@ async def undelete(bank: MemoryBank, item_id: str) -> Commit:
 
     Raises `MemoryNotFound` when there is no such tombstone.
     """
+    state = await bank.sync()
+    last = max(state.touched.get(item_id, ()), default=0)
+    clearing = next((seq for seq in state.cleared if seq > last), 0) if last else 0
+    before = await bank.log.state_at(clearing - 1) if clearing else EMPTY_STATE
 
     def entry(state: BankState) -> Commit:
-        item = state.items.get(item_id)
-        if item is None or item.active:
+        item, past = state.items.get(item_id), None
+        if item is None and (item := before.items.get(item_id)) is not None:
+            past = before.versions(item_id)
+            if item.active:
+                item = _tombstone(item)
+                past = (*past, item)
+        elif item is not None and item.active:
+            item = None
+        if item is None:
             raise MemoryNotFound(f"no deleted memory {item_id!r} for user {bank.scope.user_id!r}")
         commit_id = f"c{state.seq + 1}"
         after = item.model_copy(
@@ -114,12 +136,20 @@ async def undelete(bank: MemoryBank, item_id: str) -> Commit:
         return Commit(
             id=commit_id,
             ops=(AppliedOp(op_id=f"{commit_id}.0", op=op, item_id=item_id, version=after.version),),
-            changes=(ItemChange(id=item_id, after=after),),
-            graph=GraphDelta(nodes=(item_node(after),)),
+            changes=(ItemChange(id=item_id, after=after, archive=past),),
+            graph=_named_again(state.graph, before.graph, item_node(after)),
             source=SourceRef(actor="user"),
         )
 
     return await bank.record(entry)
+
+
+def _named_again(now: GraphState, before: GraphState, node: Event) -> GraphDelta:
+    """Return the delta that puts a node back, with whom and what it named before."""
+    links = [(edge, before.node(other)) for other, edge, _ in before.edges_of(node.id)]
+    named = [(edge, end) for edge, end in links if end and end.kind is NodeKind.ENTITY]
+    missing = {end.id: end for _, end in named if now.node(end.id) is None}
+    return GraphDelta(nodes=(*missing.values(), node), edges=tuple(edge for edge, _ in named))
 
 
 async def restore_snapshot(bank: MemoryBank, snapshot: MemorySnapshot) -> None:
@@ -247,7 +277,7 @@ async def _changed_since(bank: MemoryBank, seq: int) -> frozenset[str] | None:
         return None
     changed: set[str] = set()
     async for row in bank.rows(after=seq) if seq < state.seq else no_rows():
-        if row.entry.kind == "erased":
+        if row.entry.kind == "erased" or row.seq in state.cleared:
             return None
         changed.update(changed_items(row.entry))
         if isinstance(row.entry, TurnsAdded):  # seen by the turns before them

@@ -71,7 +71,7 @@ def _report(path: Path, rows: int, state: BankState) -> ExportReport:
     return ExportReport(
         path=str(path),
         rows=rows,
-        items=sum(1 for _ in state.active()),
+        items=state.live,
         sessions=len(state.sessions),
         digest=state.digest(),
     )

@@ -186,7 +186,8 @@ class JournalFigures:
         if isinstance(entry, Commit):
             decisions.update(_DONE[result.op.op] for result in entry.ops)
             decisions["refused"] = len(entry.rejected)
-        elif isinstance(entry, Erased):
+            decisions["deleted"] += entry.cleared or 0
+        if isinstance(entry, Erased) or (isinstance(entry, Commit) and entry.cleared is not None):
             self._active.clear()
         for change in entry.changes if isinstance(entry, Commit | Restored) else ():
             item = change.after
@@ -471,6 +472,8 @@ def _commit_title(commit: Commit) -> tuple[Kind, str]:
     source = commit.source
     if commit.undoes is not None:
         return "undo", f"{commit.undoes} was taken back"
+    if commit.cleared is not None:
+        return "edit", f"Everything was deleted: {_count(range(commit.cleared), 'memory')}"
     if source.chunk_index is not None:
         of = f" of {source.chunk_count}" if source.chunk_count else ""
         return "decision", f"Decided about part {source.chunk_index + 1}{of}"

@@ -86,6 +86,19 @@ class Projected(Protocol):
         ...
 
 
+class SavedProjections(Protocol):
+    """The place of projections between two openings of a memory, such as `Checkpoints`."""
+
+    def load(self, scope: Scope, embedder: Embedder) -> Projection | None:
+        """Return a memory's last projection, checked; None without one. Blocks."""
+
+    def watch(self, memory: Projected) -> None:
+        """Save a memory's projection when the store closes."""
+
+    def grown(self, memory: Projected, *, seq: int, items: int) -> None:
+        """Save a memory's projection in the background if it grew enough."""
+
+
 @dataclass(frozen=True, slots=True)
 class Level:
     """The state that a networked index is brought level with."""
@@ -239,6 +252,14 @@ class Projector:
     def row_of(self, state: BankState, item: MemoryItem) -> int:
         """Return the arena row of an item's own text, `NO_ROW` without a vector."""
         return self.arena.row(index_texts(state, item)[0])
+
+    def index_row(self, state: BankState, expired: Container[str], item_id: str) -> IndexRow | None:
+        """Return the row of an item for a networked index; see `Level.row`."""
+        item = state.items.get(item_id)
+        if item is None or not item.active or item_id in expired:
+            return None
+        at = self.row_of(state, item)
+        return IndexRow(item, self.arena.matrix[at]) if at != NO_ROW else None
 
     async def _fill_arena(self, texts: Sequence[str], slices: Slices) -> None:
         row = self.arena.row

@@ -20,7 +20,6 @@ from typing import Any, Final, Literal, TypeVar
 
 from rpds import HashTrieMap
 
-from memagent.core.errors import SnapshotMismatch
 from memagent.core.records import (
     Event,
     ItemStats,
@@ -36,9 +35,7 @@ from memagent.core.snapshot import (
     Entry,
     Erased,
     GraphDelta,
-    ItemChange,
     JournalRow,
-    MemorySnapshot,
     Redacted,
     Restored,
     SessionStored,
@@ -175,6 +172,10 @@ class BankState:
     """Folded subject to its active items with bounded spans, by start."""
     expiring: HashTrieMap[str, datetime] = HashTrieMap()
     """When those active items expire that ever do, by id."""
+    cleared: tuple[int, ...] = ()
+    """Sequences of the commits that deleted everything at once, oldest first."""
+    live: int = 0
+    """Number of items that are not deleted."""
     seq: int = 0
     item_root: int = 0
     stats_root: int = 0
@@ -261,11 +262,12 @@ def apply(state: BankState, row: JournalRow) -> BankState:
         case TrialEnded(trial=trial, stats=stats):
             after = _with_stats(_with_trials(state, ((trial.id, trial),)), stats)
         case Restored():
-            after = _after_restore(state, entry, seq)
+            after = restored(state, entry, seq)
         case Erased() | Redacted():
             after = EMPTY_STATE if isinstance(entry, Erased) else state
     orders = after.orders.after(state, after, names)
-    anew = isinstance(entry, Erased) or len(names) > _MANY_NAMES
+    emptied = isinstance(entry, Erased) or after.cleared != state.cleared
+    anew = emptied or len(names) > _MANY_NAMES
     trail = (Step(),) if anew else (*state.trail[1 - _STEPS :], Step(names))
     return replace(after, seq=seq, orders=orders, trail=trail)
 
@@ -275,7 +277,7 @@ def without(state: BankState, taken: Restored, sessions: Iterable[str]) -> BankS
 
     Every record of what goes must be named.
     """
-    after = _after_restore(state, taken, state.seq)
+    after = restored(state, taken, state.seq)
     touched, stored, turns, threads = after.touched, after.sessions, after.turns, after.threads
     for change in taken.changes:
         touched = touched.discard(change.id)
@@ -338,6 +340,8 @@ def changed_items(entry: Entry) -> Iterable[str]:
 
 
 def _after_commit(state: BankState, commit: Commit, seq: int) -> BankState:
+    if commit.cleared is not None:
+        state = _emptied(state, seq)
     done = state.done
     session_id, index = commit.source.session_id, commit.source.chunk_index
     if session_id is not None and index is not None:
@@ -348,7 +352,28 @@ def _after_commit(state: BankState, commit: Commit, seq: int) -> BankState:
     return _with_stats(_with_trials(state, commit.trials), commit.stats)
 
 
-def _after_restore(state: BankState, entry: Restored, seq: int) -> BankState:
+def _emptied(state: BankState, seq: int) -> BankState:
+    """Return the state without items, events and statistics, in O(1).
+
+    What was told and tried stays, and so does the id counter, so that no id is used twice.
+    The digest is that of a memory which never had them.
+    """
+    return BankState(
+        sessions=state.sessions,
+        turns=state.turns,
+        threads=state.threads,
+        trials=state.trials,
+        trial_root=state.trial_root,
+        ordinals=state.ordinals,
+        ordinal_root=state.ordinal_root,
+        done=state.done,
+        touched=state.touched,
+        cleared=(*state.cleared, seq),
+    )
+
+
+def restored(state: BankState, entry: Restored, seq: int) -> BankState:
+    """Return the state after the changes of an entry that restores another one."""
     for session in entry.sessions:
         state = _with_session(state, session)
     done = state.done
@@ -383,8 +408,10 @@ def _with_effects(
     """Assign the entry's items, graph and id counter, in one new state."""
     items, archive, touched, root = state.items, state.archive, state.touched, state.item_root
     texts, timelines, expiring = state.texts, state.timelines, state.expiring
+    live = state.live
     for change in entry.changes:
         old, past = items.get(change.id), archive.get(change.id, ())
+        live -= old is not None and old.active
         if old is not None:
             root = sub_hash(root, item_hash(old, past))
             key = folded(old.text)
@@ -406,6 +433,7 @@ def _with_effects(
             items = items.insert(change.id, change.after)
             root = add_hash(root, item_hash(change.after, new_past))
             if change.after.active:
+                live += 1
                 texts = texts.insert(folded(change.after.text), change.id)
                 timelines = _placed(timelines, change.after, present=True)
                 if change.after.expires_at is not None:
@@ -422,6 +450,7 @@ def _with_effects(
         texts=texts,
         timelines=timelines,
         expiring=expiring,
+        live=live,
         item_root=root,
         graph=state.graph.apply(entry.graph),
         ordinals=ordinals,
@@ -483,56 +512,6 @@ def _with_trials(state: BankState, changes: TrialChanges) -> BankState:
 def _with_stats(state: BankState, updates: Iterable[tuple[str, ItemStats | None]]) -> BankState:
     stats, root = _assigned(state.stats, state.stats_root, updates, stats_hash)
     return replace(state, stats=stats, stats_root=root)
-
-
-def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
-    """Return the state as a snapshot that shares everything.
-
-    `live` is the handle a bank of this process continues from.
-    """
-    return MemorySnapshot(
-        digest=state.digest(),
-        items=state.items,
-        archive=state.archive,
-        sessions=state.sessions,
-        graph=state.graph,
-        stats=state.stats,
-        ordinals=state.ordinals,
-        trials=state.trials,
-        done=state.done,
-        seq=state.seq,
-        live=live,
-    )
-
-
-def rebuilt(snapshot: MemorySnapshot) -> BankState:
-    """Rebuild the state that a snapshot stands for from its content.
-
-    Raises `SnapshotMismatch` when content and digest disagree.
-    """
-    entry = Restored(
-        digest=snapshot.digest,
-        changes=tuple(
-            ItemChange(id=item.id, after=item, archive=snapshot.archive.get(item.id, ()))
-            for _, item in pairs(snapshot.items)
-        ),
-        graph=GraphDelta(
-            nodes=tuple(snapshot.graph.all_nodes()), edges=tuple(snapshot.graph.all_edges())
-        ),
-        ordinals=tuple(pairs(snapshot.ordinals)),
-        stats=tuple(pairs(snapshot.stats)),
-        trials=tuple(pairs(snapshot.trials)),
-        done=tuple((name, tuple(chunks)) for name, chunks in pairs(snapshot.done)),
-        sessions=tuple(session for _, session in pairs(snapshot.sessions)),
-    )
-    state = _after_restore(EMPTY_STATE, entry, snapshot.seq)
-    state = replace(state, seq=snapshot.seq, orders=Orders(), trail=(Step(),))
-    if state.digest() != snapshot.digest:
-        raise SnapshotMismatch(
-            f"the snapshot says digest {snapshot.digest[:12]}, its content has"
-            f" {state.digest()[:12]}: it was altered or cut short"
-        )
-    return state
 
 
 # -- orders ----------------------------------------------------------------------------

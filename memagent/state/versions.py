@@ -1,4 +1,4 @@
-"""Wordings of a statement over time, the undoing of an entry, and what has expired.
+"""Wordings of a statement over time, the undoing of an entry, snapshots, what has expired.
 
 Pure. A wording holds from when it began (its valid time, else when it was said) until
 the next one began; the oldest, when it names no time, has no known beginning, for what
@@ -16,18 +16,25 @@ session do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Final, TypeVar
 
 from memagent.core.answers import Hit
-from memagent.core.errors import StoreError
+from memagent.core.errors import SnapshotMismatch, StoreError
 from memagent.core.records import Event, MemoryItem, Relation, SourceRef, TimeSpan
-from memagent.core.snapshot import Commit, GraphDelta, ItemChange, TrialChanges
+from memagent.core.snapshot import (
+    Commit,
+    GraphDelta,
+    ItemChange,
+    MemorySnapshot,
+    Restored,
+    TrialChanges,
+)
 from memagent.core.trials import Trial, TrialEnded
-from memagent.state.adjacency import GraphState, version_node_id
-from memagent.state.fold import BankState, folded
+from memagent.state.adjacency import GraphState, pairs, version_node_id
+from memagent.state.fold import EMPTY_STATE, BankState, Orders, Step, folded, restored
 
 # Older wordings of one statement, newest first.
 _MAX_OLDER = 4
@@ -154,7 +161,7 @@ def clashes(hits: Iterable[Hit], state: BankState) -> list[Clash]:
     (`CONTRASTS`).
     """
     by_id = {hit.id: hit for hit in hits}
-    pairs: dict[tuple[str, str], Clash] = {}
+    found: dict[tuple[str, str], Clash] = {}
     for hit in by_id.values():
         linked: list[tuple[str, Relation]] = []
         for other, edge, leaving in state.graph.edges_of(hit.id):
@@ -166,14 +173,21 @@ def clashes(hits: Iterable[Hit], state: BankState) -> list[Clash]:
             if other in by_id:
                 replaced = relation is Relation.SUPERSEDES
                 pair = (by_id[other], hit) if replaced else sorted((hit, by_id[other]), key=_said)
-                pairs.setdefault((pair[0].id, pair[1].id), Clash(pair[0], pair[1], replaced))
-    return list(pairs.values())
+                found.setdefault((pair[0].id, pair[1].id), Clash(pair[0], pair[1], replaced))
+    return list(found.values())
 
 
 def _said(hit: Hit) -> tuple[float, str]:
     record = hit.item or hit.event
     moment = (record.said_at or began(record)) if record is not None else None
     return (moment.timestamp() if moment is not None else float("-inf"), hit.id)
+
+
+def clearing(state: BankState) -> Commit | None:
+    """Return the commit that deletes every item and event; None where there is none."""
+    if not (state.live or len(state.graph)):
+        return None
+    return Commit(id=f"c{state.seq + 1}", cleared=state.live, source=SourceRef(actor="user"))
 
 
 def inverse(state: BankState, before: BankState, undone: Commit | TrialEnded) -> Commit:
@@ -186,6 +200,8 @@ def inverse(state: BankState, before: BankState, undone: Commit | TrialEnded) ->
         trial = commit.trial
         commit = Commit(id=trial.id, stats=commit.stats, trials=((trial.id, trial),))
     changes: list[ItemChange] = []
+    if commit.cleared is not None:
+        commit = _all_of(before, commit)
     for change in reversed(commit.changes):
         if state.items.get(change.id) != change.after:
             later = state.touched.get(change.id, ())[-1]
@@ -220,6 +236,22 @@ def inverse(state: BankState, before: BankState, undone: Commit | TrialEnded) ->
         undoes=commit.id,
         stats=tuple((name, before.stats.get(name)) for name, _ in commit.stats),
         trials=_inverse_trials(state, before, commit),
+    )
+
+
+def _all_of(before: BankState, commit: Commit) -> Commit:
+    """Return the commit of a clearing that names all it took out."""
+    return commit.model_copy(
+        update={
+            "changes": tuple(ItemChange(id=name, after=None) for name in sorted(before.items)),
+            "graph": GraphDelta(
+                removed_nodes=tuple(name for name, _ in pairs(before.graph.nodes)),
+                removed_edges=tuple(
+                    (edge.source, edge.target, edge.key) for edge in before.graph.all_edges()
+                ),
+            ),
+            "stats": tuple((name, None) for name, _ in pairs(before.stats)),
+        }
     )
 
 
@@ -272,6 +304,62 @@ def _inverse_graph(now: GraphState, before: GraphState, delta: GraphDelta) -> Gr
         removed_nodes=tuple(removed_nodes),
         removed_edges=tuple(removed_edges),
     )
+
+
+# -- snapshots -------------------------------------------------------------------------
+
+
+def snapshot_of(state: BankState, live: object) -> MemorySnapshot:
+    """Return the state as a snapshot that shares everything.
+
+    `live` is the handle a bank of this process continues from.
+    """
+    return MemorySnapshot(
+        digest=state.digest(),
+        items=state.items,
+        archive=state.archive,
+        sessions=state.sessions,
+        graph=state.graph,
+        stats=state.stats,
+        ordinals=state.ordinals,
+        trials=state.trials,
+        done=state.done,
+        seq=state.seq,
+        live=live,
+    )
+
+
+def rebuilt(snapshot: MemorySnapshot) -> BankState:
+    """Rebuild the state that a snapshot stands for from its content.
+
+    Raises `SnapshotMismatch` when content and digest disagree.
+    """
+    entry = Restored(
+        digest=snapshot.digest,
+        changes=tuple(
+            ItemChange(id=item.id, after=item, archive=snapshot.archive.get(item.id, ()))
+            for _, item in pairs(snapshot.items)
+        ),
+        graph=GraphDelta(
+            nodes=tuple(snapshot.graph.all_nodes()), edges=tuple(snapshot.graph.all_edges())
+        ),
+        ordinals=tuple(pairs(snapshot.ordinals)),
+        stats=tuple(pairs(snapshot.stats)),
+        trials=tuple(pairs(snapshot.trials)),
+        done=tuple((name, tuple(chunks)) for name, chunks in pairs(snapshot.done)),
+        sessions=tuple(session for _, session in pairs(snapshot.sessions)),
+    )
+    state = restored(EMPTY_STATE, entry, snapshot.seq)
+    state = replace(state, seq=snapshot.seq, orders=Orders(), trail=(Step(),))
+    if state.digest() != snapshot.digest:
+        raise SnapshotMismatch(
+            f"the snapshot says digest {snapshot.digest[:12]}, its content has"
+            f" {state.digest()[:12]}: it was altered or cut short"
+        )
+    return state
+
+
+# -- what has expired ------------------------------------------------------------------
 
 
 T = TypeVar("T")

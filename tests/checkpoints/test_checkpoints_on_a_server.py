@@ -71,7 +71,7 @@ def content(url: str) -> bytes:
 
 
 def is_lazy(bank: MemoryBank) -> bool:
-    return isinstance(bank.state.items, LayeredMap)
+    return isinstance(bank.state.touched, LayeredMap)
 
 
 async def refused(url: str, caplog: pytest.LogCaptureFixture, why: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -11,7 +12,7 @@ from bank_kit import DAY, WORDS, fact, session, source
 
 from memagent.checkpoints.tables import maps_of
 from memagent.core.answers import Hit, Query
-from memagent.core.errors import StoreError
+from memagent.core.errors import MemoryNotFound, StoreError
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, OpBatch, OpLimits, Update
 from memagent.core.recipes import RECIPES
 from memagent.core.records import Event, EventEdge, ItemStats, Relation, Scope, Trust
@@ -21,8 +22,9 @@ from memagent.designs.base import Lesson, RunningValue
 from memagent.experience import TrialReport, end_trial, start_trial, take_lesson
 from memagent.memory.bank import MemoryBank
 from memagent.memory.care.undo import undo
+from memagent.memory.facade import Memory
 from memagent.memory.threads import Spoken, store_message
-from memagent.memory.timetravel import restore_snapshot
+from memagent.memory.timetravel import restore_snapshot, undelete
 from memagent.opening.open_store import OpenStore
 from memagent.state.fold import BankState
 
@@ -57,7 +59,8 @@ class History:
         """Take so many steps."""
         for _ in range(steps):
             kind = self.rng.choice(
-                "session ops ops ops ops message stats graph trial undo snapshot restore refresh".split()
+                "session ops ops ops ops message stats graph trial undo snapshot restore refresh"
+                " delete_all back".split()
             )
             await getattr(self, f"_{kind}")(bank)
 
@@ -154,6 +157,21 @@ class History:
         if self.snapshots:
             await restore_snapshot(bank, self.rng.choice(self.snapshots))
 
+    async def _delete_all(self, bank: MemoryBank) -> None:
+        await Memory(bank).delete_all(user_id=bank.scope.user_id)
+
+    async def _back(self, bank: MemoryBank) -> None:
+        """Restore a deleted item, deleted alone or with all others."""
+        state = await bank.sync()
+        gone = [
+            name
+            for name in state.touched
+            if name not in state.items or not state.items[name].active
+        ]
+        if gone:
+            with suppress(MemoryNotFound, StoreError):  # or from before a fork began
+                await undelete(bank, self.rng.choice(sorted(gone)))
+
     async def _refresh(self, bank: MemoryBank) -> None:
         await bank.refresh()
 
@@ -161,7 +179,8 @@ class History:
 def same_state(one: BankState, other: BankState) -> None:
     """Fail unless two states hold the same in every map, seen from every side."""
     assert one.digest() == other.digest()
-    assert one.seq == other.seq
+    assert (one.seq, one.live, one.cleared) == (other.seq, other.live, other.cleared)
+    assert one.live == sum(1 for _ in one.active())
     others = maps_of(other)
     for name, a in maps_of(one).items():
         b = others[name]

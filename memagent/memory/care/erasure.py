@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Literal
 
 from memagent.core.crash_points import reach
@@ -34,6 +35,7 @@ from memagent.memory.care.redaction import (
     of_session,
     rewritten,
     sessions_of,
+    taken,
     taken_out,
 )
 from memagent.memory.log import Rewriting
@@ -56,7 +58,7 @@ async def erase_item(bank: MemoryBank, item_id: str, *, keep_turns: bool = False
     `MemoryNotFound`, `InputError`, and `StoreError` in a fork.
     """
     check_id("memory", item_id)
-    if item_id not in (await bank.sync()).items:  # kept by no name: it is freed in slices
+    if item_id not in (await bank.sync()).touched:  # kept by no name: it is freed in slices
         raise MemoryNotFound(f"no memory {item_id!r} for user {bank.scope.user_id!r}")
 
     chosen = partial(of_item, item_id=item_id, turns=not keep_turns)
@@ -85,7 +87,7 @@ async def _erased(
     await bank.refresh()
     plan = await _planned(bank, bank.state, chosen)
     own = plan.erasure
-    needles = set(await aside(_needles, bank, own, plan.near))
+    needles = set(await aside(_needles, bank, own, plan))
     journal = bank.log.journal
     others = [  # the other memories of the user in the same journal; forks are among them
         MemoryBank(embedder=bank.embedder, scope=scope, journal=journal)
@@ -98,11 +100,13 @@ async def _erased(
 
     rewrites = copies = 0
     for other in others:
-        if not _is_copy(bank.state, await other.sync(), own):
+        theirs = await other.sync()
+        emptied = [row async for row in other.rows()] if theirs.cleared else []
+        if not _is_copy(bank.state, theirs, own, emptied):
             continue
         await other.refresh()
         copy = await _planned(other, other.state, in_copy)
-        needles.update(await aside(_needles, other, copy.erasure, copy.near))
+        needles.update(await aside(_needles, other, copy.erasure, copy))
         rewrites += (await _rewritten(other, copy, what))[1]
         copies += 1
     reach("redact.planned")
@@ -231,15 +235,19 @@ def _reworded(state: BankState, erasure: Erasure) -> frozenset[str]:
     }
 
 
-def _is_copy(own: BankState, other: BankState, erasure: Erasure) -> bool:
+def _is_copy(
+    own: BankState, other: BankState, erasure: Erasure, rows: Iterable[JournalRow]
+) -> bool:
     """Tell whether a memory has an erased item or session with the same content.
 
-    Ids alone do not tell: two runs may both have a session of one name.
+    Ids alone do not tell: two runs may both have a session of one name. `rows` are those
+    of a memory whose items were all deleted.
     """
+    past = taken(other, rows)
     return any(
-        {version.text for version in own.versions(name)}
-        & {version.text for version in other.versions(name)}
+        folded(version.text) in erasure.texts
         for name in erasure.items
+        for version in (*other.versions(name), *past.get(name, ()))
     ) or any(
         (turn := own.turn(name)) is not None and other.turn(name) == turn for name in erasure.turns
     )
@@ -282,13 +290,16 @@ def _state_of(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> BankS
     return state
 
 
-def _needles(bank: MemoryBank, erasure: Erasure, near: Iterable[MemoryItem]) -> list[bytes]:
+def _needles(bank: MemoryBank, erasure: Erasure, plan: _Plan | None = None) -> list[bytes]:
     """Return the bytes to search for: texts as they are and as JSON, and vectors.
 
-    A text that another item, one of those `near`, or another turn says is left out.
+    A text that another item, near by the `plan`, or another turn says is left out.
     """
-    state = bank.state
-    texts = {version.text for name in erasure.items for version in state.versions(name)}
+    state, near = bank.state, plan.near if plan is not None else ()
+    past = taken(state, plan.rows if plan is not None else ())
+    versions = [version for name in erasure.items for version in state.versions(name)]
+    versions += chain.from_iterable(past.get(name, ()) for name in erasure.items)
+    texts = {version.text for version in versions}
     texts |= {turn.said for name in erasure.turns if (turn := state.turn(name)) is not None}
     stay = [item.text for item in near if item.id not in erasure.items]
     turns = [turn for _, session in pairs(state.sessions) for turn in session.turns]
@@ -302,19 +313,18 @@ def _needles(bank: MemoryBank, erasure: Erasure, near: Iterable[MemoryItem]) -> 
             needle = form.encode()[:_LONGEST_NEEDLE]
             if len(needle) >= _SHORTEST_NEEDLE:
                 needles.add(needle)
-    needles |= set(vector_bytes(bank, erasure.items))
+    needles |= set(vector_bytes(bank, versions))
     return sorted(needles)[:: 1 + len(needles) // _MOST_NEEDLES]
 
 
 def needles_of_all(bank: MemoryBank) -> list[bytes]:
     """Return the bytes to search for when a whole memory is erased."""
     state = bank.state
-    return _needles(bank, Erasure(items=frozenset(state.items), turns=frozenset(state.turns)), ())
+    return _needles(bank, Erasure(items=frozenset(state.items), turns=frozenset(state.turns)))
 
 
-def vector_bytes(bank: MemoryBank, ids: Iterable[str]) -> list[bytes]:
+def vector_bytes(bank: MemoryBank, items: Iterable[MemoryItem]) -> list[bytes]:
     """Return the vectors of memories as they are cached: little-endian float32."""
     state, arena = bank.state, bank.view.index.arena
-    items = (item for name in ids if (item := state.items.get(name)) is not None)
     rows = (arena.row(index_texts(state, item)[0]) for item in items)
     return [arena.matrix[row].astype("<f4").tobytes() for row in rows if row != NO_ROW]

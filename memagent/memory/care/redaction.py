@@ -84,7 +84,7 @@ class Erasure:
 
 def of_item(state: BankState, rows: Sequence[JournalRow], item_id: str, *, turns: bool) -> Erasure:
     """Return the erasure of one memory, with the words of the turns it rests on if asked."""
-    versions = state.versions(item_id)
+    versions = state.versions(item_id) or taken(state, rows).get(item_id, ())
     cited = {name for version in versions for name in version.source_turn_ids}
     own = frozenset(name for name in cited if turns and name in state.turns)
     return _completed(state, rows, Erasure(items=frozenset({item_id}), turns=own))
@@ -102,6 +102,9 @@ def of_session(state: BankState, rows: Sequence[JournalRow], session_id: str) ->
             for version in state.versions(item.id)
         )
     }
+    for name, versions in taken(state, rows).items():
+        if any(not turns.isdisjoint(version.source_turn_ids) for version in versions):
+            items.add(name)
     for row in rows:
         if isinstance(row.entry, Commit) and row.entry.source.session_id == session_id:
             items |= {change.id for change in row.entry.changes}
@@ -117,6 +120,17 @@ def joined(
     return _completed(state, rows, Erasure(items, turns, first.sessions | second.sessions))
 
 
+def taken(state: BankState, rows: Iterable[JournalRow]) -> dict[str, list[MemoryItem]]:
+    """Return the versions that rows made of items which the state has no more, by id."""
+    found: dict[str, list[MemoryItem]] = {}
+    entries = (row.entry for row in rows if isinstance(row.entry, Commit | Restored))
+    for change in chain.from_iterable(entry.changes for entry in entries):
+        if change.id not in state.items:
+            versions = (*(change.archive or ()), *((change.after,) if change.after else ()))
+            found.setdefault(change.id, []).extend(versions)
+    return found
+
+
 def rewritten(rows: Iterable[JournalRow], erasure: Erasure) -> dict[int, Entry]:
     """Return the entries that change, by sequence."""
     changed = ((row.seq, row.entry, redacted(row.entry, erasure)) for row in rows)
@@ -125,7 +139,9 @@ def rewritten(rows: Iterable[JournalRow], erasure: Erasure) -> dict[int, Entry]:
 
 def _completed(state: BankState, rows: Sequence[JournalRow], erasure: Erasure) -> Erasure:
     """Add the erased texts and the nodes that go along."""
+    past = taken(state, rows)
     texts = {version.text for name in erasure.items for version in state.versions(name)}
+    texts |= {version.text for name in erasure.items for version in past.get(name, ())}
     texts |= {turn.said for name in erasure.turns if (turn := state.turn(name))}
     plain = frozenset(plain for text in texts if (plain := folded(text)))
     with_texts = Erasure(erasure.items, erasure.turns, erasure.sessions, texts=plain)
@@ -399,6 +415,8 @@ def taken_out(
 
 def _uncovers(entry: Entry, erasure: Erasure) -> bool:
     """Tell whether an entry loses the assignment of a name that stays."""
+    if isinstance(entry, TrialEnded) and entry.trial.id in erasure.sessions:
+        return bool(entry.stats)
     graph = _graph_of(entry) or GraphDelta()
     commit = entry if isinstance(entry, Commit) else None
     whole = commit is not None and commit.source.session_id in erasure.sessions

@@ -62,7 +62,7 @@ async def undo(bank: MemoryBank, commit_id: str | None = None) -> Commit:
     before = await bank.log.state_at(target.seq - 1)
     commit = target.entry
     assert isinstance(commit, Commit | TrialEnded)
-    large = is_large((commit,))
+    large = is_large((commit,)) or (isinstance(commit, Commit) and commit.cleared is not None)
     return await bank.record(lambda state: inverse(state, before, commit), large=large)
 
 
@@ -105,8 +105,10 @@ def _undoable(entry: Entry) -> str | None:
     """Return the name of an entry that changed memory, None for any other."""
     if isinstance(entry, TrialEnded):
         return entry.trial.id
-    changed = isinstance(entry, Commit) and (entry.changes or entry.stats or not entry.graph.empty)
-    return entry.id if isinstance(entry, Commit) and changed else None
+    if not isinstance(entry, Commit):
+        return None
+    changed = entry.changes or entry.stats or not entry.graph.empty or entry.cleared is not None
+    return entry.id if changed else None
 
 
 @dataclass(slots=True)

@@ -137,7 +137,7 @@ async def describe_file(bank: MemoryBank, number: int) -> dict[str, Any]:
     return {
         **bank.scope.model_dump(),
         **place,
-        "items": sum(1 for _ in state.active()),
+        "items": state.live,
         "sessions": len(state.sessions),
         "rows": lines - 2,
         "number": number,

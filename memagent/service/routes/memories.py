@@ -205,7 +205,9 @@ async def list_memories(
 
 
 def _counted(entry: Entry) -> Response | None:
-    return record(Deleted(deleted=len(entry.ops))) if isinstance(entry, Commit) else None
+    if not isinstance(entry, Commit):
+        return None
+    return record(Deleted(deleted=len(entry.ops) if entry.cleared is None else entry.cleared))
 
 
 @router.delete("/v1/memories", responses=openapi_responses(Deleted, description="How many"))

@@ -62,7 +62,7 @@ async def take_snapshot(body: NewSnapshot, call: Writer) -> Response:
         name=body.name,
         digest=state.digest(),
         seq=state.seq,
-        items=sum(1 for _ in state.active()),
+        items=state.live,
         created_at=system_clock(),
     )
     return record(await run_in_threadpool(call.service.snapshots.add, call.scope, info), 201)

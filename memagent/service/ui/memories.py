@@ -180,7 +180,8 @@ def _moment(text: str) -> datetime | None:
 async def _others(agent: AsyncAgent, last: HistoryEntry) -> int:
     """Count the other memories of this one's last change, which undoing takes back too."""
     async for row in agent.bank.rows(after=last.seq - 1):
-        return len(row.entry.changes) - 1 if isinstance(row.entry, Commit) else 0
+        entry = row.entry
+        return (entry.cleared or len(entry.changes)) - 1 if isinstance(entry, Commit) else 0
     return 0
 
 

@@ -97,7 +97,7 @@ async def snapshot(
         deed=deed if viewer.may("memory:write") else "",
         same=state.digest() == info.digest,
         later=state.seq - info.seq,
-        items=sum(1 for _ in state.active()),
+        items=state.live,
     )
 
 

@@ -163,6 +163,13 @@ async def _export(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> N
     await agent.memory.export(folder / EXPORT)
 
 
+async def _delete_all(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
+    """Delete everything at once, and take that back: two entries."""
+    await agent.memory.add(f"Ana sees {token} go")
+    await agent.memory.delete_all(user_id=ANA.user_id)
+    await agent.memory.undo()
+
+
 async def _erase(agent: AsyncAgent, token: str, rng: Random, folder: Path) -> None:
     await agent.memory.reset(user_id=ANA.user_id)
 
@@ -178,6 +185,7 @@ STEPS: dict[str, Step] = {
     "restore": _restore,
     "search": _search,
     "export": _export,
+    "delete_all": _delete_all,
     "erase": _erase,
 }
 ENTRIES_OF: dict[str, tuple[str, ...]] = {
@@ -190,6 +198,7 @@ ENTRIES_OF: dict[str, tuple[str, ...]] = {
     "restore": ("commit", "restored"),
     "search": (),
     "export": (),
+    "delete_all": ("commit", "commit", "commit"),
     "erase": ("erased",),
 }
 """The entries that each step appends, in order; a step that was cut off leaves a beginning

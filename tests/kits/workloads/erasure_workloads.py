@@ -110,7 +110,7 @@ async def fill(memory: Memory, journal: SqlJournal) -> None:
 def needles(memory: Memory) -> list[bytes]:
     """The markers, and the vectors of the memories that hold them."""
     items = memory.bank.state.items
-    doomed = [item.id for item in items.values() if "MARKgone" in item.text]
+    doomed = [item for item in items.values() if "MARKgone" in item.text]
     return [*(mark.encode() for mark in MARKERS), *vector_bytes(memory.bank, doomed)]
 
 

@@ -24,7 +24,8 @@ from environments.acting.task import check_task
 from environments.errors import EnvironmentFault
 from memagent.core.exchange import Role
 from memagent.core.snapshot import EMPTY
-from memagent.state.fold import EMPTY_STATE, apply, rebuilt
+from memagent.state.fold import EMPTY_STATE, apply
+from memagent.state.versions import rebuilt
 from memagent.testing import FunctionModel
 from train.credit.advantages import group_zscore
 from train.credit.groups import ScoredGroup

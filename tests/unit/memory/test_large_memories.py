@@ -96,7 +96,8 @@ async def test_many_changes_are_planned_and_applied_aside() -> None:
     assert threads[0].startswith("memagent-aside")
     assert threads[1] == threading.current_thread().name
     ids = sorted((await bank.sync()).items)
-    assert await turns_of_others(Memory(bank).delete_all(user_id="ana")) > 10
+    deleting = batch(*(Delete(id=item_id) for item_id in ids))
+    assert await turns_of_others(bank.commit(deleting, source=DIRECT)) > 10
     assert not [item for item in bank.state.active() if item.id in ids]
     await undo(bank)
     assert {item.id for item in bank.state.active()} == set(ids)

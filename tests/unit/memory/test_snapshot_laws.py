@@ -27,9 +27,8 @@ from memagent.state.fold import (
     Step,
     apply,
     names_between,
-    rebuilt,
-    snapshot_of,
 )
+from memagent.state.versions import rebuilt, snapshot_of
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 

@@ -26,9 +26,9 @@ from typing import Any
 
 from measured import report
 
-BOUNDS_MS = {"diff": 10.0, "restore": 10.0, "add": 5.0}
+BOUNDS_MS = {"diff": 10.0, "restore": 10.0, "delete_all": 10.0, "add": 5.0}
 """Processor time of a row, at any size."""
-BOUNDS_ADDS = {"graph_stats": 0.02, "delete_all": 0.3, "erase": 0.1}
+BOUNDS_ADDS = {"graph_stats": 0.02, "erase": 0.1}
 """Processor time of a row for each item, in adds of the same run."""
 SLOWER = 1.3
 """How many times as long as in the older checkout a row may take."""
@@ -77,6 +77,7 @@ async def measured(path: Path, items: int) -> dict[str, float]:
     gone = await memory.add("Ana keeps a green parrot called Max")
     await memory.search("parrot")
     result["erase"] = await spent(lambda: memory.erase(gone.id))
+    await asyncio.sleep(1)  # what the erasure does in the background is not of the next row
     result["delete_all"] = await spent(lambda: memory.delete_all(user_id="ana"))
     assert not await memory.get_all(limit=1)
     store.close()

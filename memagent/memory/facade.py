@@ -253,9 +253,9 @@ class Memory(CareVerbs):
     ) -> list[MemoryItem]:
         """Return the items that pass the filter, oldest said first, ties by turn, then by id.
 
-        `include_deleted` shows the deleted and the expired ones too. `after` is the id
-        of the last item of the page before: a page takes the time of its own length.
-        Raises `MemoryNotFound` when the journal never held `after`.
+        `include_deleted` shows the expired ones too, and those deleted one by one. `after`
+        is the id of the last item of the page before: a page takes the time of its own
+        length. Raises `MemoryNotFound` for an `after` that the memory does not hold.
         """
         check_type("limit", limit, int | None, "a whole number")
         check_type("where", where, Filter | None, "a Filter")
@@ -307,7 +307,9 @@ class Memory(CareVerbs):
     async def delete_all(self, *, user_id: str) -> int:
         """Delete every item and event of this memory in one commit that can be undone.
 
-        `user_id` must name the memory's user. Returns the number of items; takes O(1).
+        What was told stays, as do trials. Lists show nothing of what went; `history`,
+        `restore` and `erase` find it by its id. `user_id` must name the memory's user.
+        Returns the number of items. Takes O(1).
         """
         _own(self.bank, user_id)
         commit = await self.bank.record(clearing)

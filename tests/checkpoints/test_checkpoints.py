@@ -84,6 +84,23 @@ async def test_a_memory_from_a_checkpoint_is_the_one_that_a_replay_makes(
     store.close()
 
 
+async def test_a_memory_of_sessions_alone_has_one(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    store = open_hashing(path)
+    for number in range(3):
+        await store.bank(ANA).store_session(session(number))
+    bank = store.bank(ANA)
+    await bank.refresh()
+    checkpoints_of(store).save(bank)
+    store.close()
+    store = open_hashing(path)
+    bank = store.bank(ANA)
+    await bank.sync()
+    assert isinstance(bank.state.sessions, LayeredMap)
+    await same_memory(bank, without_checkpoint(store), texts=WORDS[:1])
+    store.close()
+
+
 async def test_only_the_tail_of_the_journal_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

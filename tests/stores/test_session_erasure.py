@@ -13,6 +13,9 @@ from checkpoint_kit import ANA, History, open_hashing, same_memory, without_chec
 
 from memagent import Agent
 from memagent.core.records import Scope, Session, Turn
+from memagent.core.trials import Outcome, TrialStep
+from memagent.designs.base import RunningValue
+from memagent.experience import TrialReport, end_trial, start_trial
 from memagent.journal import reader
 from memagent.memory.care import erasure
 from memagent.memory.facade import Memory
@@ -171,6 +174,20 @@ async def test_what_is_taken_out_leaves_what_a_replay_makes(tmp_path: Path, seed
             orders = [list(b.state.orders.by(name, b.state)) for b in (memory.bank, fresh)]
             assert orders[0] == orders[1], name
         await history.write(memory.bank, 3)
+    store.close()
+
+
+async def test_what_an_erased_trial_counted_is_not_counted_any_more(tmp_path: Path) -> None:
+    store = open_hashing(tmp_path / "m.db")
+    memory = Memory(store.bank(ANA))
+    item = await memory.add("Turn the key twice.")
+    trial = await start_trial(memory.bank, "open the door", [item])
+    told = TrialReport(trial=trial, outcome=Outcome(reward=1.0), steps=(TrialStep(action="turn"),))
+    await end_trial(memory.bank, told, RunningValue())
+    assert item.id in memory.bank.state.stats
+    await memory.erase_session(trial.id)
+    assert item.id not in memory.bank.state.stats
+    await same_memory(memory.bank, without_checkpoint(store), texts=["key"])
     store.close()
 
 

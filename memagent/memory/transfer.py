@@ -119,7 +119,7 @@ async def import_bank(
     not hold what it says, `InputError` when it is no export or claims more trust.
     """
     present = await bank.sync()
-    if len(present.items) or len(present.sessions):
+    if len(present.items) or len(present.sessions) or present.cleared:
         raise SnapshotMismatch(
             f"the memory of user {bank.scope.user_id!r} is not empty; "
             "import into a new user, or erase this one first with reset()"

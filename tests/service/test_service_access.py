@@ -312,7 +312,8 @@ def test_the_rate_and_the_size_of_requests_are_limited() -> None:
         assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
-def test_erasing_a_user_leaves_no_byte_of_theirs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deleted", [False, True], ids=["as it is", "all deleted before"])
+def test_erasing_a_user_leaves_no_byte_of_theirs(tmp_path: Path, deleted: bool) -> None:
     marker = "xylophonist-in-quarantine"
     with serving(tmp_path / "memory.db") as running, running.http() as http:
         user = {"user_id": "gone"}
@@ -328,6 +329,9 @@ def test_erasing_a_user_leaves_no_byte_of_theirs(tmp_path: Path) -> None:
         )
         export = _finished(http, http.post("/v1/users/gone/export").json(), user)
         assert marker in http.get(f"/v1/jobs/{export['id']}/files/1", params=user).text
+        if deleted:
+            answer = http.delete("/v1/memories", params=user | {"confirm": "gone"})
+            assert answer.json()["deleted"] >= 1
         receipt = _finished(http, http.post("/v1/users/gone/erase").json(), user)
         assert receipt["result"]["memories"][0]["items"] >= 1 and receipt["result"]["scrubbed"]
         places = {place["name"]: place for place in receipt["result"]["places"]}

@@ -87,7 +87,7 @@ async def _erased(
     await bank.refresh()
     plan = await _planned(bank, bank.state, chosen)
     own = plan.erasure
-    needles = set(await aside(_needles, bank, own, plan))
+    needles = set(await aside(_needles, bank, own, plan.rows, plan.near))
     journal = bank.log.journal
     others = [  # the other memories of the user in the same journal; forks are among them
         MemoryBank(embedder=bank.embedder, scope=scope, journal=journal)
@@ -106,7 +106,7 @@ async def _erased(
             continue
         await other.refresh()
         copy = await _planned(other, other.state, in_copy)
-        needles.update(await aside(_needles, other, copy.erasure, copy))
+        needles.update(await aside(_needles, other, copy.erasure, copy.rows, copy.near))
         rewrites += (await _rewritten(other, copy, what))[1]
         copies += 1
     reach("redact.planned")
@@ -290,13 +290,17 @@ def _state_of(rows: Sequence[JournalRow], changes: Mapping[int, Entry]) -> BankS
     return state
 
 
-def _needles(bank: MemoryBank, erasure: Erasure, plan: _Plan | None = None) -> list[bytes]:
+def _needles(
+    bank: MemoryBank,
+    erasure: Erasure,
+    rows: Iterable[JournalRow],
+    near: Iterable[MemoryItem] = (),
+) -> list[bytes]:
     """Return the bytes to search for: texts as they are and as JSON, and vectors.
 
-    A text that another item, near by the `plan`, or another turn says is left out.
+    A text that another item, one of those `near`, or another turn says is left out.
     """
-    state, near = bank.state, plan.near if plan is not None else ()
-    past = taken(state, plan.rows if plan is not None else ())
+    state, past = bank.state, taken(bank.state, rows)
     versions = [version for name in erasure.items for version in state.versions(name)]
     versions += chain.from_iterable(past.get(name, ()) for name in erasure.items)
     texts = {version.text for version in versions}
@@ -317,10 +321,12 @@ def _needles(bank: MemoryBank, erasure: Erasure, plan: _Plan | None = None) -> l
     return sorted(needles)[:: 1 + len(needles) // _MOST_NEEDLES]
 
 
-def needles_of_all(bank: MemoryBank) -> list[bytes]:
+async def needles_of_all(bank: MemoryBank) -> list[bytes]:
     """Return the bytes to search for when a whole memory is erased."""
-    state = bank.state
-    return _needles(bank, Erasure(items=frozenset(state.items), turns=frozenset(state.turns)))
+    state = await bank.sync()
+    rows = [row async for row in bank.rows()] if state.cleared else []
+    whole = Erasure(items=frozenset(state.touched), turns=frozenset(state.turns))
+    return await aside(_needles, bank, whole, rows)
 
 
 def vector_bytes(bank: MemoryBank, items: Iterable[MemoryItem]) -> list[bytes]:

@@ -30,7 +30,6 @@ from memagent.client.http import FAULTS, ServiceError
 from memagent.client.wire import IngestReport, Job, JobKind, JobState
 from memagent.config import ServiceSettings
 from memagent.core.errors import InputError, MemAgentError
-from memagent.core.long_work import aside
 from memagent.core.records import Scope, Session, content_id, system_clock
 from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.rows import scope_digest, scope_key
@@ -225,9 +224,9 @@ class JobWork:
 
         async def erase(erased: Scope, memory: Memory, _: int) -> None:
             state = await memory.bank.sync()
-            counts = {"items": len(state.items), "sessions": len(state.sessions)}
+            counts = {"items": len(state.touched), "sessions": len(state.sessions)}
             del state  # so that it is freed in slices
-            needles.update(await aside(needles_of_all, memory.bank))
+            needles.update(await needles_of_all(memory.bank))
             await memory.reset(user_id=user_id)
             receipt.append(
                 {**erased.model_dump(), **counts, "erased_through": memory.bank.state.seq}

@@ -12,7 +12,7 @@ from view_index import ViewIndex
 
 from memagent import Agent
 from memagent.core.answers import AsOf, Query
-from memagent.core.errors import MemoryNotFound, StoreError
+from memagent.core.errors import MemoryNotFound, SnapshotMismatch, StoreError
 from memagent.core.ops import Add, Delete, Update
 from memagent.core.records import Event, EventEdge, ItemStats, Relation, Scope
 from memagent.core.snapshot import Commit, GraphDelta, digest_of
@@ -148,6 +148,11 @@ async def test_the_past_is_there_and_a_snapshot_goes_back_to_it(tmp_path: Path) 
     await other.import_(tmp_path / "all.jsonl")
     assert other.bank.state.digest() == report.digest == bank.state.digest()
     assert other.bank.state.cleared == bank.state.cleared
+    emptied = Memory(new_bank())
+    await emptied.add("Ana keeps a bridge")
+    await emptied.delete_all(user_id=USER)
+    with pytest.raises(SnapshotMismatch, match="not empty"):  # its counter of ids goes on
+        await emptied.import_(tmp_path / "all.jsonl")
     assert len((await memory.diff(snapshot, bank.snapshot())).removed) == 40
     await memory.restore(snapshot)
     assert bank.state.digest() == snapshot.digest

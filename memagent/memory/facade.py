@@ -29,9 +29,9 @@ from memagent.core.errors import (
     check_type,
 )
 from memagent.core.long_work import aside
-from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
+from memagent.core.ops import Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
 from memagent.core.recipes import BALANCED, Recipe, recipe_of
-from memagent.core.records import Fact, MemoryItem, Session, SourceRef, TimeSpan
+from memagent.core.records import MemoryItem, Session, SourceRef, TimeSpan
 from memagent.core.snapshot import (
     Commit,
     Erased,
@@ -216,10 +216,8 @@ class Memory(CareVerbs):
             check_type("texts", texts, Iterable, "a list of texts")
             if isinstance(texts, str):
                 raise InputError("texts is one text; give a list of them, or use `add`")
-            ops = tuple(
-                Add(fact=Fact(text=checked_text(text), kind=kind, subject=subject))
-                for text in texts
-            )
+            options = AddArguments(kind=kind, subject=subject)
+            ops = tuple(new_item(text, options, now=self.bank.log.clock()) for text in texts)
         commit = await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
         return [change.after for change in commit.changes if change.after is not None]
 

@@ -71,8 +71,9 @@ MAX_ITEM_ID_CHARS = 200
 class AddArguments(TypedDict, total=False):
     """The keywords of an addition.
 
-    `kind` is `fact` by default, and `id` is made unless one is given. `ttl` keeps the
-    item for so long from now; give it or `expires_at`.
+    `kind` is `fact` by default, and `id` is made unless one is given. `said_at` is now,
+    unless turns are named. `ttl` keeps the item for so long from now; give it or
+    `expires_at`.
     """
 
     id: str | None
@@ -157,14 +158,15 @@ def new_item(text: str, options: AddArguments, *, now: datetime) -> Add:
     Raises `InputError` for what a memory cannot hold.
     """
     check_keywords("add()", options, AddArguments.__annotations__)
+    turns = tuple(options.get("source_turn_ids", ()))
     fact = Fact(
         text=checked_text(text),
         kind=options.get("kind", "fact"),
         subject=options.get("subject"),
         speaker=options.get("speaker"),
         valid=options.get("valid"),
-        said_at=options.get("said_at"),
-        source_turn_ids=tuple(options.get("source_turn_ids", ())),
+        said_at=options.get("said_at") or (None if turns else now),
+        source_turn_ids=turns,
         expires_at=_checked_expiry(options.get("ttl"), options.get("expires_at"), now=now),
     )
     item_id, tags, metadata = options.get("id"), options.get("tags", ()), options.get("metadata")

@@ -251,7 +251,7 @@ def _(at: Place) -> str:
     assert [chunk.failure for chunk in caught.value.report.failed_chunks] == [
         "ModelUnavailable: the provider is down"
     ]
-    assert [done.op_counts["ADD"] for done in at.agent.resume()] == [1]
+    assert [done.op_counts["UPDATE"] for done in at.agent.resume()] == [1]
     return f"ModelUnavailable: {caught.value}"
 
 

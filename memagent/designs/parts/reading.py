@@ -29,13 +29,14 @@ from memagent.core.long_work import aside
 from memagent.core.ops import Add, Delete, MemoryOp, Noop, Update
 from memagent.core.records import Fact, MemoryItem
 from memagent.designs.base import Proposal, Related
-from memagent.designs.parts.rules.manager import stands_alone
+from memagent.designs.parts.rules.manager import as_told, same_speaker, speaker_of, stands_alone
 from memagent.language.network import Array
 from memagent.language.reader import BACKED, Change, Reader, Statement, open_reader
 from memagent.memory.judging.certainty import Reading, has_term
+from memagent.memory.judging.evidence import Evidence
 from memagent.memory.question import QuestionView
 from memagent.state.effects import tokenize
-from memagent.state.fold import BankState, folded
+from memagent.state.fold import BankState
 
 BACKED_FROM: Final = 0.9
 """A model's change stands where the pair head gives it as much."""
@@ -126,11 +127,11 @@ def _outdated(reading: Reading, state: BankState) -> tuple[str, ...]:
         return ()
     said: dict[tuple[datetime, int], Statement] = {}
     for entry in (scored.evidence for scored in reading.order):
-        if entry.current and entry.speaker == best.speaker and entry.said_at and entry.turn_ids:
-            at = entry.said_at, state.turns.get(entry.turn_ids[-1], ("", 0))[1]
-            said.setdefault(at, Statement(entry.text, entry.speaker or "", entry.said_at))
+        if entry.current and _speaker_of(entry) == _speaker_of(best) and entry.said_at:
+            at = entry.said_at, state.turns.get("".join(entry.turn_ids[-1:]), ("", 0))[1]
+            said.setdefault(at, Statement(as_told(entry.text), _speaker_of(entry), entry.said_at))
     known = dict(zip(said, read_once(reader, said.values()), strict=True))
-    when = next((at for at, own in known.items() if own.text == best.text), None)
+    when = next((at for at, own in known.items() if own.text == as_told(best.text)), None)
     for at, new in known.items():
         if when is None or at <= when:
             continue
@@ -143,6 +144,11 @@ def _outdated(reading: Reading, state: BankState) -> tuple[str, ...]:
             if earlier[own.index] == when and reader.probability(own) >= least:
                 return (f'{new.speaker} may have changed that, saying "{new.text[:80]}"',)
     return ()
+
+
+def _speaker_of(evidence: Evidence) -> str:
+    item = evidence.hit.item
+    return speaker_of(item) if evidence.by_hand and item is not None else evidence.speaker or ""
 
 
 def by_meaning(text: str, reading: Reading, /) -> Reading:
@@ -174,7 +180,7 @@ def by_meaning(text: str, reading: Reading, /) -> Reading:
 
 def as_statement(record: Fact | MemoryItem) -> Statement:
     """Return a fact or an item as the reader takes it."""
-    return Statement(record.text, record.speaker or "", record.said_at)
+    return Statement(as_told(record.text), speaker_of(record), record.said_at)
 
 
 async def with_changes(
@@ -273,8 +279,7 @@ def _reason(change: Change) -> str:
 def may_end(fact: Fact, item: MemoryItem | Fact) -> bool:
     """Say whether a fact may end another: of the same speaker, not later, trusted as much."""
     return (
-        fact.speaker is not None
-        and (fact.speaker == item.speaker or folded(fact.speaker) == folded(item.speaker or ""))
+        same_speaker(fact, item)
         and (item.trust is fact.trust or item.trust.rank > fact.trust.rank)
         and (item.said_at is None or fact.said_at is None or item.said_at <= fact.said_at)
     )

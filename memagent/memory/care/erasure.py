@@ -31,11 +31,11 @@ from memagent.memory.bank import MemoryBank
 from memagent.memory.care.redaction import (
     Erasure,
     joined,
+    lost_versions,
     of_item,
     of_session,
     rewritten,
     sessions_of,
-    taken,
     taken_out,
 )
 from memagent.memory.log import Rewriting
@@ -243,7 +243,7 @@ def _is_copy(
     Ids alone do not tell: two runs may both have a session of one name. `rows` are those
     of a memory whose items were all deleted.
     """
-    past = taken(other, rows)
+    past = lost_versions(other, rows)
     return any(
         folded(version.text) in erasure.texts
         for name in erasure.items
@@ -300,7 +300,7 @@ def _needles(
 
     A text that another item, one of those `near`, or another turn says is left out.
     """
-    state, past = bank.state, taken(bank.state, rows)
+    state, past = bank.state, lost_versions(bank.state, rows)
     versions = [version for name in erasure.items for version in state.versions(name)]
     versions += chain.from_iterable(past.get(name, ()) for name in erasure.items)
     texts = {version.text for version in versions}

@@ -84,7 +84,7 @@ class Erasure:
 
 def of_item(state: BankState, rows: Sequence[JournalRow], item_id: str, *, turns: bool) -> Erasure:
     """Return the erasure of one memory, with the words of the turns it rests on if asked."""
-    versions = state.versions(item_id) or taken(state, rows).get(item_id, ())
+    versions = state.versions(item_id) or lost_versions(state, rows).get(item_id, ())
     cited = {name for version in versions for name in version.source_turn_ids}
     own = frozenset(name for name in cited if turns and name in state.turns)
     return _completed(state, rows, Erasure(items=frozenset({item_id}), turns=own))
@@ -102,7 +102,7 @@ def of_session(state: BankState, rows: Sequence[JournalRow], session_id: str) ->
             for version in state.versions(item.id)
         )
     }
-    for name, versions in taken(state, rows).items():
+    for name, versions in lost_versions(state, rows).items():
         if any(not turns.isdisjoint(version.source_turn_ids) for version in versions):
             items.add(name)
     for row in rows:
@@ -120,7 +120,7 @@ def joined(
     return _completed(state, rows, Erasure(items, turns, first.sessions | second.sessions))
 
 
-def taken(state: BankState, rows: Iterable[JournalRow]) -> dict[str, list[MemoryItem]]:
+def lost_versions(state: BankState, rows: Iterable[JournalRow]) -> dict[str, list[MemoryItem]]:
     """Return the versions that rows made of items which the state has no more, by id."""
     found: dict[str, list[MemoryItem]] = {}
     entries = (row.entry for row in rows if isinstance(row.entry, Commit | Restored))
@@ -139,7 +139,7 @@ def rewritten(rows: Iterable[JournalRow], erasure: Erasure) -> dict[int, Entry]:
 
 def _completed(state: BankState, rows: Sequence[JournalRow], erasure: Erasure) -> Erasure:
     """Add the erased texts and the nodes that go along."""
-    past = taken(state, rows)
+    past = lost_versions(state, rows)
     texts = {version.text for name in erasure.items for version in state.versions(name)}
     texts |= {version.text for name in erasure.items for version in past.get(name, ())}
     texts |= {turn.said for name in erasure.turns if (turn := state.turn(name))}

@@ -262,11 +262,18 @@ def _version(
         around.append((_NEWER_VERSION, after.text))
     return replace(
         evidence,
-        text=turn.said if item.kind == "turn" and turn.said.strip() in item.text else item.text,
+        text=turn.said if _is_told(item, turn) else item.text,
         speaker=turn.speaker,
         said_at=session.date_of(turn),
         around=tuple(around),
     )
+
+
+def _is_told(item: MemoryItem, turn: Turn) -> bool:
+    """Say whether an item's text is a turn's words, or begins with them and tells what was."""
+    said = turn.said.strip()
+    told = item.text.startswith(f"{said} (This corrects: ")
+    return told or (item.kind == "turn" and said in item.text)
 
 
 def _replaced(turn: Turn, hit: Hit, state: BankState) -> str:

@@ -284,3 +284,52 @@ def test_a_change_that_is_refused_leaves_its_words_as_a_memory_of_their_own() ->
             if isinstance(applied.op, Add) and applied.op.fact.text == said
         ]
         assert added.reason.startswith("UPDATE was refused: evidence trusted as assistant")
+
+
+@pytest.mark.parametrize(
+    ("note", "told", "question", "right"),
+    [
+        ("I live in Lisbon", "I moved to Porto.", "Where do I live?", "Porto"),
+        ("I'm vegetarian", "I'm not vegetarian any more, I eat fish.", "Am I vegetarian?", "fish"),
+        ("I work as a nurse", "I quit my job as a nurse.", "What is my job?", "quit"),
+        ("User works as a nurse", "I quit my job as a nurse.", "What is my job?", "quit"),
+        ("The user drives a Volvo", "I sold my Volvo.", "Do I drive a Volvo?", "sold"),
+    ],
+)
+def test_what_was_written_by_hand_is_the_user_s_own_and_ends_as_what_was_told(
+    note: str, told: str, question: str, right: str
+) -> None:
+    with Agent(path=":memory:") as agent:
+        item = agent.memory.add(note, said_at=START)
+        agent.remember(told, at=START + timedelta(days=70))
+        (op,) = [entry.op for entry in agent.memory.history(item.id)[1:]]
+        assert op is not None and op.op in ("UPDATE", "DELETE"), active(agent)
+        answer = agent.ask(question)
+        assert right in answer.text and "Written by hand" not in answer.text
+        assert answer.verdict is not Verdict.SUPPORTED or right in answer.text
+
+
+def test_a_note_of_today_is_older_than_what_is_told_later_and_never_supported_against_it() -> None:
+    with Agent(path=":memory:") as agent:
+        item = agent.memory.add("User lives in Lisbon")
+        assert item.said_at is not None
+        agent.remember("I moved to Porto.")
+        answer = agent.ask("Where do I live?")
+        assert answer.verdict is not Verdict.SUPPORTED or "Porto" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("note", "subject"),
+    [
+        ("Tom lives in Lisbon", None),
+        ("Lives in Lisbon", "Tom"),
+        ("I live in Lisbon", "Tom"),
+        ("The office is in Lisbon, on floor 3", None),
+        ("I was born in Lisbon", None),
+    ],
+)
+def test_notes_about_others_and_other_things_stay(note: str, subject: str | None) -> None:
+    with Agent(path=":memory:") as agent:
+        agent.memory.add(note, subject=subject, said_at=START)
+        agent.remember("I moved to Porto.", at=START + timedelta(days=70))
+        assert sorted(active(agent)) == sorted([note, "I moved to Porto."])

@@ -59,6 +59,7 @@ else:
 
 _MAX_CHARS = 1_800
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?\n]*\s*|[.!?\n]+\s*")
+_OF_THE_USER = re.compile(r"^(?:the\s+)?user(['’]s)?\s+", re.I)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +204,7 @@ class _Draft:
             if hit.item is not None
             and hit.item.active
             and hit.id not in self.changed
-            and _same_speaker(fact, hit.item)
+            and same_speaker(fact, hit.item)
         ]
         self.ops.append(
             self._repeat(fact, own)
@@ -218,7 +219,7 @@ class _Draft:
             if near_duplicate(fact, item.text, item.valid, cosine=cosine):
                 return Noop(id=item.id, fact=fact, reason="said before in nearly the same words")
         for other in self.added.values():
-            if _same_speaker(fact, other) and (
+            if same_speaker(fact, other) and (
                 restates(fact, other) or near_duplicate(fact, other.text, other.valid, cosine=None)
             ):
                 return Noop(fact=fact, reason=f"said before, in turn {other.source_turn_ids[-1]}")
@@ -235,9 +236,9 @@ class _Draft:
             and not (item.said_at and fact.said_at and item.said_at > fact.said_at)
         }
         here = {
-            f"#{place}": other for place, other in self.added.items() if _same_speaker(fact, other)
+            f"#{place}": other for place, other in self.added.items() if same_speaker(fact, other)
         }
-        texts = {key: earlier.text for key, earlier in (items | here).items()}
+        texts = {key: as_told(earlier.text) for key, earlier in (items | here).items()}
         cosines = await self._cosines(correction.topic(self.names), list(texts.values()))
         candidates = [
             Candidate(key, text, cosine, recent=key in here)
@@ -292,8 +293,20 @@ class _Draft:
         return Add(fact=fact, reason=reason)
 
 
-def _same_speaker(fact: Fact, other: Fact | MemoryItem) -> bool:
-    return bool(fact.speaker and other.speaker and folded(fact.speaker) == folded(other.speaker))
+def speaker_of(record: Fact | MemoryItem) -> str:
+    """Return who told a record, or whom it is of; what is written by hand is the user's own."""
+    unsaid = "" if record.source_turn_ids else record.subject or "user"
+    return record.speaker or unsaid
+
+
+def as_told(text: str) -> str:
+    """Return a text in its teller's person where it speaks of "the user": "I lives in Oslo"."""
+    return _OF_THE_USER.sub(lambda match: "My " if match[1] else "I ", text)
+
+
+def same_speaker(fact: Fact, other: Fact | MemoryItem) -> bool:
+    """Tell whether a fact is told by whoever told another."""
+    return bool(fact.speaker) and folded(fact.speaker or "") == folded(speaker_of(other))
 
 
 def _swapped_time(correction: Correction, old: Fact | MemoryItem) -> TimeSpan | None:

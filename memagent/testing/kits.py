@@ -23,15 +23,13 @@ from memagent.core.errors import EmbeddingError, MemAgentError
 from memagent.core.records import MemoryItem, Session, TimeSpan, Turn
 from memagent.core.snapshot import EMPTY, Commit, IngestReport
 from memagent.designs.base import MemoryDesign
-from memagent.embed.static import HashEmbedder
+from memagent.embed.static import UNIT_TOLERANCE, HashEmbedder
 from memagent.memory.bank import MemoryBank
 from memagent.protocols import ChatModel, Embedder, IndexRow, Matrix, Reranker, Vector, VectorIndex
 from memagent.state.validation import matches
 
 SAME = 1e-5
 """Greatest difference of two vectors of one text, in any coordinate."""
-UNIT = 1e-3
-"""Greatest deviation of a row's length from one."""
 CONCURRENT_CALLS = 8
 SHORT = 8
 
@@ -141,7 +139,7 @@ async def _embed(embedder: Embedder, texts: Sequence[str]) -> Matrix:
     )
     lengths = np.sqrt((matrix.astype(np.float64) ** 2).sum(axis=1))
     for text, length in zip(texts, lengths, strict=True):
-        assert abs(length - 1.0) <= UNIT, (
+        assert abs(length - 1.0) <= UNIT_TOLERANCE, (
             f"every row must be a unit vector; {text[:40]!r} got length {length:.4g}"
         )
     return matrix

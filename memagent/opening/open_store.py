@@ -205,7 +205,7 @@ def _plugged_in(choice: str) -> ChatModel | None:
 
 
 def _configured(settings: ModelSettings) -> ChatModel:
-    from memagent.llm.wrappers import BudgetedModel, RetryingModel
+    from memagent.llm.wrappers import BudgetedModel, RedactingModel, RetryingModel
 
     model = _plugged_in(settings.model)
     if model is None:
@@ -219,8 +219,6 @@ def _configured(settings: ModelSettings) -> ChatModel:
     retrying = RetryingModel(model, attempts=settings.attempts)
     if not settings.redact:
         return retrying
-    from memagent.llm.wrappers import RedactingModel
-
     return RedactingModel(retrying)
 
 
@@ -253,16 +251,9 @@ def prompt_set_digest(design: MemoryDesign | str) -> str:
 def build_index(settings: QdrantSettings) -> Callable[[Scope], VectorIndex]:
     """Return a function that makes the networked index of a scope."""
     factory = cast("Any", plugins.load("indexes", settings.type))
-
-    def make(scope: Scope) -> VectorIndex:
-        return cast(
-            "VectorIndex",
-            factory.connect(
-                settings.url, api_key=settings.api_key, collection=settings.collection, scope=scope
-            ),
-        )
-
-    return make
+    return lambda scope: factory.connect(
+        settings.url, api_key=settings.api_key, collection=settings.collection, scope=scope
+    )
 
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ def hits_of(candidates: Iterable[Candidate], *, explain: bool = True) -> list[Hi
     """
     hits: list[Hit] = []
     for candidate in candidates:
-        item, why = candidate.item, _NO_REASONS
+        why = _NO_REASONS
         if explain:
             reasons = {
                 "arms": candidate.arms,
@@ -92,8 +92,7 @@ def hits_of(candidates: Iterable[Candidate], *, explain: bool = True) -> list[Hi
                 "tokens": candidate.tokens,
             }
             why = Relevance.trusted(reasons)
-        parts = {"id": item.id, "kind": NodeKind.ITEM, "score": candidate.score, "item": item}
-        hits.append(Hit.trusted({**parts, "event": None, "why": why}))
+        hits.append(item_hit(candidate.item, candidate.score, why))
     return hits
 
 
@@ -374,17 +373,10 @@ def asking(text: str) -> float:
     return ASKING if text.endswith(_ASKS) else 1.0
 
 
-def item_length(item: MemoryItem) -> float:
-    """Return `length` of an item's text."""
-    return length(item.text)
-
-
-def item_asking(item: MemoryItem) -> float:
-    """Return `asking` of an item's text."""
-    return asking(item.text)
-
-
-ITEM_RULES: Final = {"asking": item_asking, "length": item_length}
+ITEM_RULES: Final[Mapping[str, Callable[[MemoryItem], float]]] = {
+    "asking": lambda item: asking(item.text),
+    "length": lambda item: length(item.text),
+}
 """Weights that follow from an item alone, so that an index may keep them."""
 
 

@@ -31,7 +31,7 @@ from rpds import HashTrieMap
 
 from memagent.core.answers import Filter, Hit, Relevance
 from memagent.core.errors import EmbeddingError
-from memagent.core.records import MemoryItem, TimeSpan
+from memagent.core.records import MemoryItem
 from memagent.protocols import Vector
 from memagent.search.segments import (
     CONTEXT,
@@ -45,6 +45,7 @@ from memagent.search.segments import (
     Mask,
     Products,
     Segment,
+    epoch_bounds,
     ranks_of,
 )
 from memagent.state.adjacency import pairs
@@ -188,15 +189,15 @@ class IndexView:
             items += [part.segment.items[place] for place in live.tolist()]
         return items
 
-    def row_of(self, item_id: str, *, field: int = OWN) -> int:
-        """Return the arena row of an item's text, `NO_ROW` without a vector or item."""
+    def row_of(self, item_id: str) -> int:
+        """Return the arena row of an item's own text, `NO_ROW` without a vector or item."""
         if (doc := self.tail.get(item_id)) is not None:
-            return doc.rows[field]
+            return doc.rows[OWN]
         place = self.places.get(item_id)
         if place is None:
             return NO_ROW
         segment = next(part.segment for part in self.parts if id(part.segment) == place[0])
-        return int(segment.rows[field].rows[place[1]])
+        return int(segment.rows[OWN].rows[place[1]])
 
     # -- scoring -----------------------------------------------------------------------
 
@@ -253,10 +254,10 @@ def passing(part: Part, where: Filter | None) -> Ints | None:
         at = some if at is None else np.intersect1d(at, some, assume_unique=True)
     masks: list[Mask] = [] if part.dead is None else [~part.dead]
     if where.valid is not None:
-        lo, hi = _bounds(where.valid)
+        lo, hi = epoch_bounds(where.valid)
         masks.append((segment.valid[:, 0] < hi) & (segment.valid[:, 1] > lo))
     if where.said is not None:
-        lo, hi = _bounds(where.said)
+        lo, hi = epoch_bounds(where.said)
         masks.append((segment.said >= lo) & (segment.said < hi))
     at = segment.everything if at is None else at
     for mask in masks:
@@ -272,13 +273,6 @@ def only_key(where: Filter | None) -> tuple[str, str] | None:
         return None
     keys = [(name, value) for name, values in allowed_values(where).items() for value in values]
     return keys[0] if len(keys) == 1 else None
-
-
-def _bounds(span: TimeSpan) -> tuple[float, float]:
-    return (
-        -np.inf if span.start is None else span.start.timestamp(),
-        np.inf if span.end is None else span.end.timestamp(),
-    )
 
 
 # -- scoring --------------------------------------------------------------------------

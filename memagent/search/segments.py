@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from memagent.core.records import MemoryItem
+from memagent.core.records import MemoryItem, TimeSpan
 from memagent.protocols import Matrix, Vector
 from memagent.state.validation import filter_keys
 
@@ -103,6 +103,14 @@ OWN: Final = 0
 CONTEXT: Final = 1
 FIELDS: Final = (OWN, CONTEXT)
 _PIECE: Final = 256
+
+
+def epoch_bounds(span: TimeSpan) -> tuple[float, float]:
+    """Return the bounds of a span in epoch seconds; infinite where it is open."""
+    return (
+        -np.inf if span.start is None else span.start.timestamp(),
+        np.inf if span.end is None else span.end.timestamp(),
+    )
 
 
 class Doc(NamedTuple):
@@ -253,11 +261,9 @@ class Rows:
 
         Missing rows score -inf. `products` are those of `self.products`, where known.
         """
-        if products is not None and self.scans:
-            return products[(self.rows if at is None else self.rows[at]) - self.reach[0]]
-        if at is None and self.scans:
-            return self.products(matrix, vector)[self.rows - self.reach[0]]
         rows = self.rows if at is None else self.rows[at]
+        if products is not None and self.scans:
+            return products[rows - self.reach[0]]
         if not len(matrix):
             return np.full(len(rows), -np.inf, dtype=np.float32)
         scores = np.empty(len(rows), dtype=np.float32)
@@ -347,9 +353,7 @@ class Segment:
             if item.said_at is not None:
                 said[at] = item.said_at.timestamp()
             if item.valid is not None:
-                start, end = item.valid.start, item.valid.end
-                valid[at, 0] = -np.inf if start is None else start.timestamp()
-                valid[at, 1] = np.inf if end is None else end.timestamp()
+                valid[at, 0], valid[at, 1] = epoch_bounds(item.valid)
         own_rows = np.array([doc.rows[OWN] for doc in docs], np.int32)
         context_rows = np.array([doc.rows[CONTEXT] for doc in docs], np.int32)
         own = _postings_of(docs, OWN)

@@ -53,7 +53,6 @@ _WRAPPING = re.compile(r"```[A-Za-z0-9]{0,12}|</?answer>|<\|[a-z_]{1,20}\|>|</s>
 _SEPARATORS = re.compile(r"[\s,;]+")
 _BRACKETS = re.compile(r'"+|\\+|[{}\[\]]')
 _LIKELY_START = re.compile("""\\{\\s*["'\u201c}A-Za-z_/]|\\[\\s*[\\[{"'\u201c\\]/]""")
-_ORDER = tuple(Repair)
 
 Fits = Callable[[JsonValue], bool]
 
@@ -138,7 +137,7 @@ def _checked(found: Extracted) -> Extracted:
 
 
 def _ordered(repairs: set[Repair] | frozenset[Repair]) -> tuple[Repair, ...]:
-    return tuple(repair for repair in _ORDER if repair in repairs)
+    return tuple(repair for repair in Repair if repair in repairs)
 
 
 def _strict(text: str) -> JsonValue:

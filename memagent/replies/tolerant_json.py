@@ -239,10 +239,7 @@ class TolerantReader:
         frame = self.stack[-1]
         expects_key = isinstance(frame.value, dict) and frame.key is None
         match = (_BARE_KEY if expects_key else _BARE_VALUE).match(self.text, self.at)
-        if match is None:
-            self.at += 1
-            self.repairs.add(Repair.GUESS)
-            return
+        assert match is not None  # `read` comes here only where a word can begin
         self.at, word = match.end(), _COMMENT.split(match[0], maxsplit=1)[0].strip()
         if not _SIMPLE_WORD.fullmatch(word):
             self.repairs.add(Repair.GUESS)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -343,12 +343,7 @@ def _stood(evidence: Evidence, span: TimeSpan) -> bool:
 
     One that was corrected rather than outdated never held.
     """
-    since, until = evidence.since, evidence.until
-    if not _held(evidence):
-        return False
-    return (since is None or span.end is None or since < span.end) and (
-        until is None or span.start is None or span.start < until
-    )
+    return _held(evidence) and TimeSpan(start=evidence.since, end=evidence.until).overlaps(span)
 
 
 def _held(evidence: Evidence) -> bool:
@@ -423,7 +418,6 @@ _LIKE = 0.6
 _ASSENT = frozenset(tokenize("yes no yeah nope unknown unclear memory memories answer mention"))
 # Least share of an answer's content words that its citations must carry.
 _CARRIED = 0.5
-_DAY = timedelta(days=1)
 NOT_CARRIED = "what is cited does not say this"
 OF_ANOTHER = "what is cited is about somebody else"
 OPPOSITE = "what is cited says the opposite"
@@ -547,7 +541,7 @@ def carried(
         record = (hit.item or hit.event) if hit is not None else None
         spans = [record.valid] if record is not None and record.valid is not None else []
         if citation.said_at is not None:
-            spans.append(TimeSpan(start=citation.said_at, end=citation.said_at + _DAY))
+            spans.append(TimeSpan(start=citation.said_at, end=citation.said_at + calendar.DAY))
         dates = [format_span(span) for span in spans]
         texts += [citation.quote, citation.speaker or "", hit.text if hit else "", *dates]
     said = " ".join(texts)

@@ -16,7 +16,7 @@ from memagent.designs.base import ToolsWanted
 from memagent.graphs.state import AnswerState, Flow, NodeRuntime, Step
 from memagent.memory.judging.certainty import read_search
 from memagent.memory.judging.evidence import CEILING, cite as checked_citations
-from memagent.tracing import operation_span, records_content, search_figures
+from memagent.tracing import operation_span, put_search
 
 
 async def retrieve(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
@@ -29,10 +29,7 @@ async def retrieve(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
         slot, question = context.slot(), _question(state)
         hits = await context.design.retriever(question, slot)
         if span.recording:
-            span.put(search_figures(question.recipe, len(hits)))
-            span.content(
-                lambda: {"gen_ai.memory.query.text": question.text, **records_content(hits)}
-            )
+            put_search(span, question, hits)
     trail = slot.trail
     return {
         "hits": hits,

@@ -47,7 +47,7 @@ from typing import (
 )
 
 from memagent.core import Later
-from memagent.core.answers import Answer, Hit, Query
+from memagent.core.answers import Answer, Hit, Query, Question
 from memagent.core.exchange import Message, Usage
 from memagent.core.recipes import RECIPES, Recipe
 from memagent.core.records import MemoryItem
@@ -401,7 +401,11 @@ def verb(
 
 
 def put_search(
-    search_span: Span, query: Query, records: Sequence[MemoryItem | Hit], *, k: int
+    search_span: Span,
+    query: Query | Question,
+    records: Sequence[MemoryItem | Hit],
+    *,
+    k: int | None = None,
 ) -> None:
     """Put a search into its span."""
     search_span.put(search_figures(query.recipe, len(records), k=k))

@@ -92,7 +92,6 @@ def _reaches(graph: GraphState, start: str, goal: str) -> bool:
 
 
 _DIGITS = re.compile(r"(\d+)")
-StoryKey = tuple[float, str, int, str]
 
 
 class Likeness(StrEnum):
@@ -168,7 +167,7 @@ def is_open_event(node: Event) -> bool:
     return node.kind is NodeKind.EVENT and not node.closed and bool(node.summary)
 
 
-def story_key(event: Event) -> StoryKey:
+def story_key(event: Event) -> tuple[float, str, int, str]:
     """Return the key that sorts events as they were told.
 
     It is date, session, place in the session and id; undated ones come first.

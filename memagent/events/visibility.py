@@ -44,13 +44,11 @@ from memagent.events.merge import in_order, is_open_event, open_events
 from memagent.protocols import Matrix, Vector
 from memagent.state.adjacency import HUB, GraphState, Path, edges_between, event_as_item
 from memagent.state.fold import BankState, names_between
-from memagent.state.validation import matches
-
-_NONE: frozenset[str] = frozenset()
+from memagent.state.validation import NO_IDS, matches
 
 
 def events_in_sight(
-    state: BankState, where: Filter | None = None, *, expired: Container[str] = _NONE
+    state: BankState, where: Filter | None = None, *, expired: Container[str] = NO_IDS
 ) -> dict[str, Event]:
     """Return the events that may be shown, by id, in the order of their ids."""
     return {
@@ -62,7 +60,7 @@ def events_in_sight(
 
 
 def events_behind(
-    state: BankState, after: str | None, *, expired: Container[str] = _NONE
+    state: BankState, after: str | None, *, expired: Container[str] = NO_IDS
 ) -> Iterator[Event]:
     """Yield the events that may be shown behind an id, in the order of their ids.
 
@@ -75,7 +73,7 @@ def events_behind(
             yield node
 
 
-def outdated(state: BankState, event: Event, *, expired: Container[str] = _NONE) -> bool:
+def outdated(state: BankState, event: Event, *, expired: Container[str] = NO_IDS) -> bool:
     """Tell whether an item made from the event's turns is gone or says something else now."""
     items = (
         state.items.get(other)
@@ -98,7 +96,7 @@ class OutOfSight:
 
     state: BankState
     where: Filter
-    expired: Container[str] = _NONE
+    expired: Container[str] = NO_IDS
 
     @cached_property
     def _where(self) -> Filter | None:

@@ -14,14 +14,13 @@ from itertools import pairwise
 from math import ceil
 from typing import Any, cast
 
-from pydantic import ValidationError
-
 from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Question
-from memagent.core.errors import InputError, fault_in
+from memagent.core.errors import InputError, check_type
 from memagent.core.recipes import Recipe
 from memagent.core.records import MAX_TURN_CHARS, Chunk, Session, Trust, Turn, as_utc, content_id
 from memagent.core.snapshot import SessionStored, TurnsAdded
 from memagent.core.trials import PREFIX
+from memagent.memory.options import input_errors, trusting
 from memagent.state.fold import BankState
 
 
@@ -118,10 +117,8 @@ def as_session(what: Said, *, at: When | None, session_id: str | None, now: date
         raise InputError("there are no turns to remember")
     name = session_id or content_id("ses", moment.isoformat(), *map(str, messages))
     turns = tuple(_turn(turn, f"{name}:{at}", at) for at, turn in enumerate(messages, 1))
-    try:
+    with input_errors(f"session {name!r} cannot be stored"):
         return Session(id=name, at=moment, turns=turns)
-    except ValidationError as exc:
-        raise InputError(f"session {name!r} cannot be stored: {fault_in(exc)}") from exc
 
 
 def as_question(
@@ -155,15 +152,11 @@ def as_question(
     given: dict[str, object] = {"k": k, "as_of": point, "recipe": recipe}
     given = {name: value for name, value in given.items() if value is not None}
     if min_trust is not None:
-        from memagent.memory.options import trusting
-
         given["where"] = trusting(asked.where, min_trust)
     if not given:
         return asked
-    try:
+    with input_errors("the question cannot be asked"):
         return Question.model_validate({**dict(asked), **given})
-    except ValidationError as exc:
-        raise InputError(f"the question cannot be asked: {fault_in(exc)}") from exc
 
 
 def as_point(when: AsOf | When) -> AsOf:
@@ -179,23 +172,20 @@ def as_moment(given: When, *, name: str, end: bool = False) -> datetime:
 
     Raises `InputError` that names the argument.
     """
+    wanted = "a datetime such as datetime(2024, 3, 4, tzinfo=UTC), or '2024-03-04'"
+    check_type(f"`{name}`", given, datetime | str, wanted)
     if isinstance(given, datetime):
         return given
-    if isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        text = given.strip()
-        try:
-            moment = as_utc(datetime.fromisoformat(text))
-        except ValueError:
-            raise InputError(
-                f"`{name}` is {given[:40]!r}, which is no ISO date; "
-                "write '2024-05-01' or '2024-05-01T13:56'"
-            ) from None
-        whole_day = end and len(text) <= len("2024-05-01")
-        return moment + timedelta(days=1, microseconds=-1) if whole_day else moment
-    raise InputError(
-        f"`{name}` is a {type(given).__name__}; "
-        "give a datetime such as datetime(2024, 3, 4, tzinfo=UTC), or '2024-03-04'"
-    )
+    text = given.strip()
+    try:
+        moment = as_utc(datetime.fromisoformat(text))
+    except ValueError:
+        raise InputError(
+            f"`{name}` is {given[:40]!r}, which is no ISO date; "
+            "write '2024-05-01' or '2024-05-01T13:56'"
+        ) from None
+    whole_day = end and len(text) <= len("2024-05-01")
+    return moment + timedelta(days=1, microseconds=-1) if whole_day else moment
 
 
 def _listed(what: object) -> Sequence[object]:
@@ -272,7 +262,7 @@ def _turn(message: object, turn_id: str, number: int) -> Turn:
             f"a turn holds at most {MAX_TURN_CHARS:,}; split it into several"
         )
     role = str(fields.get("role") or "user")
-    try:
+    with input_errors(f"turn {number} cannot be stored"):
         return Turn(
             id=str(fields.get("id") or turn_id),
             speaker=str(fields.get("name") or fields.get("speaker") or role),
@@ -281,5 +271,3 @@ def _turn(message: object, turn_id: str, number: int) -> Turn:
             trust=TRUST_OF_ROLE.get(role, Trust.UNTRUSTED),
             recalled=bool(fields.get("recalled", False)),
         )
-    except ValidationError as exc:
-        raise InputError(f"turn {number} cannot be stored: {fault_in(exc)}") from exc

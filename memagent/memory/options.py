@@ -144,12 +144,12 @@ def trusting(where: Filter, least: Trust | str | None) -> Filter:
 
 
 @contextmanager
-def input_errors() -> Generator[None]:
-    """Turn a record's refusal into an `InputError` of one line."""
+def input_errors(what: str = "the memory cannot be stored") -> Generator[None]:
+    """Turn a record's refusal into an `InputError` of one line that begins with `what`."""
     try:
         yield
     except ValidationError as exc:
-        raise InputError(f"the memory cannot be stored: {fault_in(exc)}") from exc
+        raise InputError(f"{what}: {fault_in(exc)}") from exc
 
 
 def new_item(text: str, options: AddArguments, *, now: datetime) -> Add:
@@ -182,10 +182,9 @@ def new_item(text: str, options: AddArguments, *, now: datetime) -> Add:
     )
 
 
-def checked_text(text: object) -> str:
+def checked_text(text: str) -> str:
     """Return a text that a memory can hold. Raises `InputError`."""
-    if not isinstance(text, str):
-        raise InputError(f"the text is a {type(text).__name__}; give a string")
+    check_type("the text", text, str, "a string")
     if not text.strip():
         raise InputError("the text is empty; there is nothing to remember")
     if len(text) > MAX_TEXT_CHARS:
@@ -220,11 +219,10 @@ def _checked_expiry(
     return expires_at
 
 
-def _checked_metadata(metadata: object) -> dict[str, Any]:
-    if not isinstance(metadata, Mapping):
-        raise InputError(f"the metadata is a {type(metadata).__name__}; give a dict")
+def _checked_metadata(metadata: Mapping[Any, Any]) -> dict[str, Any]:
+    check_type("the metadata", metadata, Mapping, "a dict")
     checked: dict[str, Any] = {}
-    for key, value in metadata.items():  # pyright: ignore[reportUnknownVariableType]
+    for key, value in metadata.items():
         if not isinstance(key, str):
             raise InputError(f"metadata key {key!r}: keys are strings")
         if key.startswith("_"):
@@ -240,7 +238,7 @@ def _checked_metadata(metadata: object) -> dict[str, Any]:
             )
         if value is not None and not isinstance(value, str | int | float):
             raise InputError(
-                f"metadata {key!r} is a {type(value).__name__}; "  # pyright: ignore[reportUnknownArgumentType]
+                f"metadata {key!r} is a {type(value).__name__}; "
                 "values are texts, numbers, booleans or None"
             )
         checked[key] = value

@@ -256,7 +256,7 @@ class CachedEmbedder:
                 self._recent.popitem(last=False)
 
 
-_WORD = re.compile(r"[^\W_]+|[^\w\s\x00-\x1f\x7f]|_")
+WORD = re.compile(r"[^\W_]+|[^\w\s\x00-\x1f\x7f]|_")
 _INVISIBLE = frozenset({"Cf", "Cs", "Co", "Mn"})
 _IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FA1F))
 _LONGEST_WORD = 100
@@ -280,7 +280,7 @@ class WordPiece:
         lowered = text.lower()
         if not lowered.isascii():
             lowered = unicodedata.normalize("NFD", lowered).translate(_FOLDING)
-        return _WORD.findall(lowered)
+        return WORD.findall(lowered)
 
     def split(self, word: str) -> tuple[int, ...]:
         """Return the rows of one normalised word's pieces, first to last.

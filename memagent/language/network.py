@@ -16,18 +16,16 @@ from __future__ import annotations
 
 import hashlib
 import io
-import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memagent.embed.static import WordPiece
+from memagent.embed.static import WORD, WordPiece
 
 Array = NDArray[np.float32]
 
@@ -41,7 +39,6 @@ PAIR_PIECES = 72
 # Most padded pieces a batch; larger ones leave the cache and gain nothing.
 _BATCH_PIECES = 1_536
 _FAR = -1e4
-_WORD = re.compile(r"[^\W_]+|[^\w\s\x00-\x1f\x7f]|_")
 _GELU = float(np.sqrt(2 / np.pi))
 
 
@@ -73,7 +70,7 @@ class Tokenizer:
         """Return the text's pieces; an unknown word is one piece, `[UNK]`."""
         rows: list[int] = []
         spans: list[tuple[int, int]] = []
-        for match in _WORD.finditer(text):
+        for match in WORD.finditer(text):
             for word in self._pieces.words(match.group()):
                 known = self._pieces.pieces(word) or (self.unknown,)
                 rows += known
@@ -100,6 +97,8 @@ class Network:
         vocabulary = arrays["vocabulary"].tobytes().decode("utf-8").split("\n")
         self.tokenizer = Tokenizer(vocabulary)
         self._words = arrays["words"]
+        self.width: int = self._words.shape[1]
+        """D, the units of the encoder."""
         self._word_scales = arrays["words" + SCALE].astype(np.float32)
         self._arrays = {
             name: _plain(name, arrays)
@@ -108,11 +107,6 @@ class Network:
         }
         self._layers = sum(name.endswith(".qkv.weight") for name in self._arrays)
         self.digest = _digest(arrays)
-
-    @cached_property
-    def width(self) -> int:
-        """D, the units of the encoder."""
-        return self._words.shape[1]
 
     def encode(self, inputs: Sequence[tuple[list[int], list[int]]]) -> Array:
         """Return the first state of each text beside the mean of all (N, 2 D).

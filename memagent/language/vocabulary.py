@@ -220,7 +220,7 @@ _GLADLY: Final = re.compile(
 )
 _ADVERB: Final = re.compile(r"\b(?!lovely)\w{3,}(?:ly|mente)\b")
 _CLAUSE: Final = re.compile(r"[,.!;:…¡\n]+|\s[-–—]+\s")
-_WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
 READ_CHARS: Final = 2_000  # of an utterance are read for agreement
 
@@ -235,7 +235,7 @@ def agrees(reply: str, *, asked: bool) -> bool:
         if _AGREEMENT.match(clause) or (not (asked and willing) and _SO.match(clause)):
             return True
         plain = PROPOSAL.sub("do", RETRACTION.sub("do", clause.lower()))
-        words = frozenset(_WORD.findall(_ADVERB.sub("", plain)))
+        words = frozenset(WORD.findall(_ADVERB.sub("", plain)))
         willing &= words <= CONSENT | COURTESY
         if asked and willing and words & CONSENT:
             return True

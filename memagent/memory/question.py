@@ -20,7 +20,7 @@ from memagent.core.answers import MAX_RULED_CHARS
 from memagent.core.records import Record, Text, TimeSpan
 from memagent.language.vocabulary import MONTHS, WEEKDAYS
 from memagent.search.pipeline import asked_times
-from memagent.state.effects import tokenize
+from memagent.state.effects import POSSESSIVE, stems, tokenize
 from memagent.state.fold import folded
 
 
@@ -87,7 +87,7 @@ def read_question(
     left = text
     for mention in reversed(times):
         left = f"{left[: mention.start]} {left[mention.end :]}"
-    own = _stems(" ".join(name for name in people if name in known))
+    own = stems(" ".join(name for name in people if name in known))
     period, ahead = Period.ANY, bool(_AHEAD.search(text))
     if (_THEN if kind is not QuestionKind.WHEN else _PLANNED).search(text):
         period = Period.THEN
@@ -234,7 +234,6 @@ _ENDS = frozenset(
     "or in on at to of for from with by about when where that who get got start started live work "
     "now most".split()
 )
-_POSSESSIVE = re.compile(r"['’]s?$")
 _NOT_PEOPLE = frozenset(
     f"{MONTHS['en']} {WEEKDAYS['en']} i what when where who whom whose which why how is are was "
     "were do does did has have had will would can could should the a an in on at christmas "
@@ -243,11 +242,7 @@ _NOT_PEOPLE = frozenset(
 )
 
 
-def _stems(words: str) -> frozenset[str]:
-    return frozenset(tokenize(words, keep_stop_words=True))
-
-
-_POSING = _stems(
+_POSING = stems(
     "when what which who whom whose where why how much many often long ago recently happen "
     "happened happening tell type kind sort during before after about some any other "
     "another than while besides since until have having get got getting do doing done "
@@ -273,7 +268,7 @@ _LANGUAGES = (
             r"|wann|habe|ist|sind|der|das|noch)\b",
             re.I,
         ),
-        _stems(
+        stems(
             "wo woher wohin womit wovon wofür wer wen wem was wie welch welche welcher welches "
             "welchem welchen wann warum viel viele noch jetzt derzeit zurzeit momentan inzwischen "
             "mittlerweile früher vorher zuvor davor damals zuerst zunächst ursprünglich anfangs "
@@ -292,7 +287,7 @@ _LANGUAGES = (
             r"|^\W*(?:donde|que|quien|cual|cuando)\b",
             re.I,
         ),
-        _stems(
+        stems(
             "qué que quién quien quiénes cuál cuáles cuánto cuánta cuántos cuántas cómo dónde "
             "donde adónde cuándo cuando todavía aún ahora antes actualmente primero principio"
         ),
@@ -304,14 +299,14 @@ _LANGUAGES = (
     ),
 )
 _FRAME: dict[QuestionKind, frozenset[str]] = {
-    QuestionKind.WHEN: _stems(
+    QuestionKind.WHEN: stems(
         "date day week weekend month year time season start started begin began go went get "
         "take place"
     ),
-    QuestionKind.HOW_LONG: _stems("day week month year time pass passed between after"),
-    QuestionKind.HOW_MANY: _stems("number times time"),
+    QuestionKind.HOW_LONG: stems("day week month year time pass passed between after"),
+    QuestionKind.HOW_MANY: stems("number times time"),
     QuestionKind.WHO: frozenset(),
-    QuestionKind.WHERE: _stems("place city town location go went"),
+    QuestionKind.WHERE: stems("place city town location go went"),
     QuestionKind.YES_NO: frozenset(),
     QuestionKind.OTHER: frozenset(),
 }
@@ -352,7 +347,7 @@ def _people(text: str, speakers: list[str]) -> list[str]:
     known = set(people) | {part for name in people for part in name.split()}
     for match in _SUBJECT.finditer(text):
         for part in (match[1], *(match[2] or "").split(","), match[3], match[4]):
-            name = _POSSESSIVE.sub("", (part or "").strip())
+            name = POSSESSIVE.sub("", (part or "").strip())
             if name and not {folded(word) for word in name.split()} & (_NOT_PEOPLE | known):
                 people.setdefault(folded(name), (text.index(name, match.start()), name))
     return [name for _, name in sorted(people.values())]

@@ -42,9 +42,10 @@ from memagent.language.vocabulary import (
     PROPOSAL,
     READ_CHARS,
     RETRACTION,
+    WORD,
     agrees,
 )
-from memagent.state.effects import tokenize
+from memagent.state.effects import stems, tokenize
 from memagent.state.fold import folded
 
 ADDED_SHARE: Final = 2 / 3
@@ -148,15 +149,11 @@ class Words:
 
     def name_time(self, valid: TimeSpan) -> bool:
         """Tell whether the cited words hold the span's phrase or its first day."""
-        phrase = _spoken(valid.text or "")
-        if phrase and phrase <= _spoken("\n".join(self.texts)):
+        phrase = stems(valid.text or "")
+        if phrase and phrase <= stems("\n".join(self.texts)):
             return True
         day = valid.start or valid.end
         return day is not None and frozenset(tokenize(f"{day:%B} {day.day}")) <= self.terms
-
-
-def _spoken(text: str) -> frozenset[str]:
-    return frozenset(tokenize(text, keep_stop_words=True))
 
 
 def backs_addition(
@@ -222,7 +219,7 @@ def questions_in(said: str) -> list[str]:
     questions: list[str] = []
     before = ""
     for part in _SENTENCE.split(said[-READ_CHARS:]):
-        words = frozenset(_WORD.findall(RETRACTION.sub(" ", part).lower()))
+        words = frozenset(WORD.findall(RETRACTION.sub(" ", part).lower()))
         pointing = not words - _POINTING or _POINTS.match(part)
         if part.rstrip().endswith("?"):
             if pointing and before in questions:
@@ -306,7 +303,6 @@ ADDS: Final = re.compile(
 _NAME = re.compile(r"(?<![^\W\d_])[^\W\d_]*[A-Z]\w*(?:['’]\w+)?")
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
 _COUNTED: Final = frozenset(term for word in COUNTS for term in tokenize(word))
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 # The words of a question that names nothing: "would you like that?".
 _POINTING: Final = (
     CONSENT
@@ -424,7 +420,7 @@ def ungrounded(
     records: Sequence[Fact | MemoryItem] = (*told.facts, *((old,) if old else ()))
     people = [name for record in records for name in (record.subject, record.speaker) if name]
     known = "\n".join((old.text if old else "", told.text, *told.speakers, *people))
-    terms = frozenset(tokenize(known, keep_stop_words=True)) | _dates(told, old, valid)
+    terms = stems(known) | _dates(told, old, valid)
     numbers = _numbers(known) | {int(term) for term in _dates(told, old, valid) if term.isdigit()}
     if strange := sorted(_numbers(text) - numbers):
         return f"nobody told the number {strange[0]}"
@@ -534,7 +530,7 @@ def _numbers(text: str) -> set[int]:
         for match in _DIGITS.findall(text)
         if len(match) < 16
     }
-    words = (word.lower() for word in _WORD.findall(text))
+    words = (word.lower() for word in WORD.findall(text))
     return digits | {COUNTS[word] for word in words if word in COUNTS and word not in _ARTICLES}
 
 

@@ -53,12 +53,12 @@ B = 0.75
 
 # Longest line whose terms are remembered.
 _REMEMBERED_CHARS = 1_000
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?", re.UNICODE)
+WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?", re.UNICODE)
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f]+"
 )
-_POSSESSIVE = re.compile(r"['’]s?$")
+POSSESSIVE = re.compile(r"['’]s?$")
 _STOP = frozenset(
     "a an and are as at be been but by did do does for from had has have he her hers him his i "
     "if in into is it its me my of on or our ours she so that the their theirs them then there "
@@ -96,20 +96,25 @@ def _terms_of(text: str, keep_stop_words: bool) -> tuple[str, ...]:
     folded = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
     terms: list[str] = []
     word: str
-    for word in _WORD.findall(folded):
+    for word in WORD.findall(folded):
         if not word.isascii() and (runs := _UNSPACED.findall(word)):
             for run in runs:
                 terms.extend(run[i : i + 2] for i in range(max(1, len(run) - 1)))
             if not (word := _UNSPACED.sub("", word)):
                 continue
         if "'" in word or "’" in word:
-            word = _POSSESSIVE.sub("", word).replace("'", "").replace("’", "")
+            word = POSSESSIVE.sub("", word).replace("'", "").replace("’", "")
         if keep_stop_words or word not in _STOP:
             terms.append(_stem(word))
     return tuple(terms)
 
 
 _known_terms = lru_cache(maxsize=8_192)(_terms_of)
+
+
+def stems(text: str) -> frozenset[str]:
+    """Return the distinct index terms of a text, stop words included."""
+    return frozenset(tokenize(text, keep_stop_words=True))
 
 
 def query_terms(text: str) -> list[str]:

@@ -42,7 +42,7 @@ from memagent.memory.question import (
     content_terms,
     read_question,
 )
-from memagent.state.effects import tokenize
+from memagent.state.effects import WORD, tokenize
 from memagent.state.fold import BankState, folded
 from memagent.state.versions import began
 from memagent.timex.resolve import format_span
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 else:
     calendar = Later("memagent.timex.calendar")
 
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _MOST_WORDS = 50_000
 Likeness = np.typing.NDArray[np.float32]
 
@@ -96,7 +95,7 @@ def _vectors() -> _Vectors:
 @lru_cache(maxsize=16_384)
 def _content_words(text: str) -> tuple[str, ...]:
     """Return the distinct words of a text without stop words, in lower case."""
-    words = dict.fromkeys(match.group().lower() for match in _WORD.finditer(text))
+    words = dict.fromkeys(match.group().lower() for match in WORD.finditer(text))
     return tuple(word for word in words if tokenize(word))
 
 

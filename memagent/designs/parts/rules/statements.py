@@ -28,7 +28,7 @@ from memagent.designs.parts.lines import day_text
 from memagent.language.vocabulary import MONTHS, NEGATION, NUMBER, WEEKDAYS, any_of
 from memagent.memory.judging.evidence import Evidence
 from memagent.memory.question import Period, QuestionKind, QuestionView
-from memagent.state.effects import tokenize
+from memagent.state.effects import stems, tokenize
 from memagent.state.fold import folded
 from memagent.state.versions import bounds
 from memagent.timex.resolve import MAX_TURN_TIMES, TimeMention, find_times
@@ -36,12 +36,7 @@ from memagent.timex.resolve import MAX_TURN_TIMES, TimeMention, find_times
 # -- worth keeping ---------------------------------------------------------------------
 
 
-def stems(words: str) -> frozenset[str]:
-    """Return the index terms of a text, stop words included."""
-    return frozenset(tokenize(words, keep_stop_words=True))
-
-
-# The same, remembered: words and statements come again with every turn near them.
+# Index terms, remembered: words and statements come again with every turn near them.
 _known_stems = lru_cache(maxsize=2_048)(stems)
 
 

@@ -1,11 +1,11 @@
 """Atoms that name a date, a month, a season or a year: "7 May 2023", "Easter", "the 90s".
 
 A reader raises `ValueError` or `OverflowError` for a date that the calendar does not
-have and `Unanchored` where only an anchor tells the year and there is none.
+have, and `ValueError` where only an anchor tells the year and there is none.
 
 Atoms that are told from an anchor: "yesterday", "last week", "two days ago", "on Friday".
 
-A reader raises `Unanchored` without an anchor.
+A reader raises `ValueError` without an anchor.
 
 Atoms of German and Spanish: "am 3. Mai", "nächsten Freitag", "hace dos semanas".
 

@@ -34,7 +34,7 @@ from memagent.core.records import Granularity
 from memagent.language import vocabulary as lexicon
 from memagent.timex import calendar as cal, dates, vocabulary as words
 from memagent.timex.calendar import Lean, Part, Reading, direction
-from memagent.timex.vocabulary import Atom, Context, Match, Standing, Unanchored
+from memagent.timex.vocabulary import Atom, Context, Match, Standing
 
 ATOMS = dates.ATOMS + dates.RELATIVE_ATOMS + dates.FOREIGN_ATOMS
 
@@ -175,7 +175,7 @@ def _read(atom: _Atom, ctx: Context) -> Reading | None:
     """Read an atom; `None` when it is no date of the calendar or lacks its anchor."""
     try:
         return atom.pattern.read(atom.match, ctx)
-    except (Unanchored, ValueError, OverflowError):
+    except (ValueError, OverflowError):
         return None
 
 

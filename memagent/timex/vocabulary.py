@@ -20,10 +20,6 @@ from memagent.timex.calendar import CLOCK, Lean, Reading, Unit, direction, moved
 Match = re.Match[str]
 
 
-class Unanchored(Exception):
-    """A relative phrase was read without an anchor."""
-
-
 @dataclass(frozen=True, slots=True)
 class Context:
     """The context of a phrase: the anchor, which way incomplete dates lean, a year told nearby."""
@@ -34,9 +30,9 @@ class Context:
 
     @property
     def now(self) -> datetime:
-        """The anchor; raises `Unanchored` without one."""
+        """The anchor; raises `ValueError` without one."""
         if self.anchor is None:
-            raise Unanchored
+            raise ValueError("a relative phrase is read without an anchor")
         return self.anchor
 
     @property

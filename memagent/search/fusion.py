@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from itertools import product
 from math import isfinite, log1p
 from typing import Final
@@ -111,11 +112,6 @@ class Pool:
     `size` of an arm that lists so many counts as much as the last of those.
     """
 
-    __slots__ = (
-        "_items", "_listings", "_pieces", "_places", "_read", "_rows", "base", "factors",
-        "origins", "paths", "scores",
-    )  # fmt: skip
-
     def __init__(
         self,
         arms: Mapping[str, Ranking],
@@ -151,7 +147,6 @@ class Pool:
         """The path in the event graph that led to a row."""
         self.origins: dict[int, str] = {}
         """The id of the hit that a row was added for."""
-        self._rows: dict[str, int] | None = None
 
     @property
     def items(self) -> list[MemoryItem]:
@@ -161,16 +156,15 @@ class Pool:
         return self._items
 
     def __contains__(self, item: MemoryItem) -> bool:
-        return item.id in self._row_of()
+        return item.id in self._rows
 
-    def _row_of(self) -> dict[str, int]:
-        if self._rows is None:
-            self._rows = {item.id: row for row, item in enumerate(self.items)}
-        return self._rows
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {item.id: row for row, item in enumerate(self.items)}
 
     def row(self, item: MemoryItem, *, score: float | None = None) -> int:
         """Return an item's row; a new one has `score`, or that of an item no arm lists."""
-        row = self._row_of().setdefault(item.id, len(self.items))
+        row = self._rows.setdefault(item.id, len(self.items))
         if row == len(self.items):
             self.items.append(item)
             self.scores.append(self.base if score is None else score)

@@ -37,10 +37,9 @@ _MONTHS: Final = {
     for line in MONTHS.values()
     for number, name in enumerate(line.split(), 1)
 } | {"jän": 1, "set": 9}  # fmt: skip
-_DAYS: Final[tuple[str, ...]] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WEEKDAYS: Final = {
-    name[:4]: number for line in WEEKDAYS.values() for number, name in enumerate(line.split())
-} | {"sonn": 6, "mier": 2, "saba": 5}
+    name[:3]: number for line in WEEKDAYS.values() for number, name in enumerate(line.split())
+} | {"mie": 2, "sab": 5}
 
 
 def month_number(word: str) -> int:
@@ -50,11 +49,9 @@ def month_number(word: str) -> int:
 
 def weekday_number(word: str) -> int:
     """Return 0 for "Monday", "mon", "Montag" and "lunes"."""
-    stem = word[:4].lower()
-    if stem == "sonn" and word[4:5].lower() == "a":  # Sonnabend
+    if word[:5].lower() == "sonna":  # Sonnabend
         return 5
-    exact = _WEEKDAYS.get(stem)
-    return exact if exact is not None else _DAYS.index(stem[:3])
+    return _WEEKDAYS[word[:3].lower()]
 
 
 # -- numbers ---------------------------------------------------------------------------

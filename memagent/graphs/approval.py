@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from memagent.core.answers import Hit
 from memagent.core.exchange import Message, ToolCall
-from memagent.core.records import Trust, Turn
+from memagent.core.records import Trust, Turn, lowest_trust
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -56,7 +56,7 @@ def lowest_shown(
     levels = [hit.trust for hit in hits]
     levels += [turn.trust for turn in turns if turn is not None]
     levels += [Trust.TOOL for message in transcript if message.role == "tool"]
-    return max(levels, key=lambda level: level.rank, default=Trust.USER)
+    return lowest_trust(levels)
 
 
 def tainted(level: Trust) -> bool:

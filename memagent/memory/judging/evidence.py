@@ -53,7 +53,6 @@ else:
     calendar = Later("memagent.timex.calendar")
 
 _MOST_WORDS = 50_000
-Likeness = np.typing.NDArray[np.float32]
 
 
 class _Vectors:
@@ -104,7 +103,7 @@ def words_of(text: str) -> dict[str, str]:
     return {terms[0]: word for word in _content_words(text) if len(terms := tokenize(word)) == 1}
 
 
-def likeness(words: Sequence[str], texts: Sequence[str]) -> Likeness:
+def likeness(words: Sequence[str], texts: Sequence[str]) -> np.typing.NDArray[np.float32]:
     """Return the cosine of each word to the nearest word of each text, 0 to 1.
 
     Shape (N texts, W words). A word or text that the table does not know gives 0.

@@ -124,7 +124,7 @@ class SearchOptions:
         if self.where is not None:
             check_type("where", self.where, Filter, "a Filter")
         where = self.where or Filter()
-        return where if self.min_trust is None else trusting(where, self.min_trust)
+        return trusting(where, self.min_trust)
 
 
 def trusting(where: Filter, least: Trust | str | None) -> Filter:

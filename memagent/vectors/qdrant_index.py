@@ -67,11 +67,10 @@ _BATCH_BYTES: Final = 4 * 1024 * 1024
 _NUMBER_BYTES: Final = 24
 _EVER: Final = 1e18
 
-_KEYWORD: Final = models.PayloadSchemaType.KEYWORD
 INDEXED: Final[dict[str, Any]] = {
     "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
     "seq": models.PayloadSchemaType.INTEGER,
-    **dict.fromkeys(("row", "item_id", *LISTED), _KEYWORD),
+    **dict.fromkeys(("row", "item_id", *LISTED), models.PayloadSchemaType.KEYWORD),
     **dict.fromkeys(("said", "valid_start", "valid_end"), models.PayloadSchemaType.FLOAT),
 }
 """The payload fields that a collection indexes, with their schemas."""

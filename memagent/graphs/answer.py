@@ -70,8 +70,7 @@ async def tools(state: AnswerState, runtime: NodeRuntime) -> AnswerState:
     from memagent.graphs import approval
 
     request = state.get("pending")
-    if request is None:
-        return {}
+    assert request is not None  # `_after_answer` leads here with a request only
     context, transcript = runtime.context, state.get("transcript", ())
     shown = approval.lowest_shown(state.get("hits", ()), (), transcript)
     held = () if context.approve else approval.held_calls(request, context.tools, shown)

@@ -31,7 +31,6 @@ from memagent.state.validation import matches
 SAME = 1e-5
 """Greatest difference of two vectors of one text, in any coordinate."""
 CONCURRENT_CALLS = 8
-SHORT = 8
 
 _PLAIN = (
     "Maria adopted a puppy in March.",
@@ -84,7 +83,7 @@ async def check_embedder(make: Callable[[], Embedder]) -> None:
     _check_same(
         await _embed(other, texts), batch, "a fresh object must give the vectors of the first one"
     )
-    await _check_concurrency(embedder, texts[:SHORT], batch[:SHORT])
+    await _check_concurrency(embedder, texts[:CONCURRENT_CALLS], batch[:CONCURRENT_CALLS])
     assert (embedder.id, embedder.dim) == (other.id, other.dim), (
         "id and dim must not change with use"
     )
@@ -105,7 +104,7 @@ async def _check_order(embedder: Embedder, texts: Sequence[str], batch: Matrix) 
 
 
 async def _check_concurrency(embedder: Embedder, texts: Sequence[str], batch: Matrix) -> None:
-    shifts = [position % len(texts) for position in range(CONCURRENT_CALLS)]
+    shifts = range(len(texts))  # each call begins with another text
     answers = await asyncio.gather(
         *(_embed(embedder, (*texts[shift:], *texts[:shift])) for shift in shifts)
     )

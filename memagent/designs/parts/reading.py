@@ -180,6 +180,8 @@ def by_meaning(text: str, reading: Reading, /) -> Reading:
 
 def as_statement(record: Fact | MemoryItem) -> Statement:
     """Return a fact or an item as the reader takes it."""
+    if record.source_turn_ids:
+        return Statement(record.text, record.speaker or "", record.said_at)
     return Statement(as_told(record.text), speaker_of(record), record.said_at)
 
 
@@ -279,7 +281,7 @@ def _reason(change: Change) -> str:
 def may_end(fact: Fact, item: MemoryItem | Fact) -> bool:
     """Say whether a fact may end another: of the same speaker, not later, trusted as much."""
     return (
-        same_speaker(fact, item)
+        (fact.speaker == item.speaker is not None or same_speaker(fact, item))
         and (item.trust is fact.trust or item.trust.rank > fact.trust.rank)
         and (item.said_at is None or fact.said_at is None or item.said_at <= fact.said_at)
     )

@@ -70,15 +70,15 @@ class AppendRequest:
     rewrites: Mapping[int, PreparedEntry] = field(default_factory=dict[int, PreparedEntry])
     """New payloads of earlier rows, by sequence."""
 
-    @property
-    def erases(self) -> bool:
-        """Whether it erases words that were written before."""
-        return bool(self.rewrites) or ERASED in [entry.kind for entry in self.entries]
+    erases: bool = field(init=False)
+    """Whether it erases words that were written before."""
+    size_bytes: int = field(init=False)
+    """Length of the payloads."""
 
-    @property
-    def size_bytes(self) -> int:
-        """Length of the payloads."""
-        return sum([len(entry.body) for entry in self.entries])
+    def __post_init__(self) -> None:
+        erases = bool(self.rewrites) or ERASED in [entry.kind for entry in self.entries]
+        object.__setattr__(self, "erases", erases)
+        object.__setattr__(self, "size_bytes", sum([len(entry.body) for entry in self.entries]))
 
 
 class StaleTips(Exception):

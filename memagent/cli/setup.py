@@ -299,10 +299,10 @@ def _opened_keys(options: Options) -> Generator[KeyRing]:
     try:
         from memagent.service.data.database import ServiceDatabase
         from memagent.service.data.leases import KeyRing
-        from memagent.service.hosting import service_database_path
+        from memagent.service.hosting import service_file
     except ModuleNotFoundError as exc:
         raise MissingExtra("service", needed_for="memagent keys", cause=str(exc)) from exc
-    place = path if isinstance(path, str) else service_database_path(path)
+    place = path if isinstance(path, str) else service_file(path)
     with closing(ServiceDatabase(place)) as database:
         yield KeyRing(database)
 

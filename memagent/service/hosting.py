@@ -42,7 +42,7 @@ from memagent.core.long_work import NEVER, frozen_heap
 from memagent.core.records import Scope, system_clock
 from memagent.journal.open_database import DatabaseJournal
 from memagent.journal.postgres import PostgresBackend
-from memagent.journal.sqlite import SqlJournal
+from memagent.journal.sqlite import SqlJournal, service_file
 from memagent.llm.wrappers import models_of
 from memagent.protocols import ChatModel
 from memagent.service.data.banks import Banks, Cursors, SnapshotTable
@@ -65,16 +65,11 @@ _MOST_METERS: Final = 10_000
 _LISTED_S: Final = 300.0
 
 
-def service_database_path(store: Path) -> Path:
-    """Return the file of the service's own tables, beside a store."""
-    return store.with_name(f"{store.stem}.service.db")
-
-
 def service_place(store: Store) -> Path | PostgresBackend | None:
     """Return the place of the service's own tables for a store; None for memory."""
     journal = store.journal
     if isinstance(journal, SqlJournal):
-        return service_database_path(journal.path)
+        return service_file(journal.path)
     backend = journal.backend if isinstance(journal, DatabaseJournal) else None
     return backend if isinstance(backend, PostgresBackend) else None
 

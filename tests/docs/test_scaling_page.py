@@ -17,11 +17,11 @@ from places import ROOT
 
 from memagent.build import open_store
 from memagent.core.records import Scope
+from memagent.journal.sqlite import service_file
 from memagent.memory.bank import system_clock
 from memagent.memory.facade import Memory
 from memagent.service.data.database import ServiceDatabase
 from memagent.service.data.leases import KeyRing
-from memagent.service.hosting import service_database_path
 
 if TYPE_CHECKING:
     from postgres_kit import Postgres
@@ -135,7 +135,7 @@ def test_the_model_answers_changes_of_its_inputs_as_it_must(model: ModuleType) -
 
 async def test_the_commands_for_sqlite_save_beside_a_writer_and_bring_back(tmp_path: Path) -> None:
     store = open_store(path=tmp_path / "memory.db")
-    keys = ServiceDatabase(service_database_path(tmp_path / "memory.db"))
+    keys = ServiceDatabase(service_file(tmp_path / "memory.db"))
     try:
         memory = Memory(store.bank(ANA))
         await memory.add_many([f"fact {at}" for at in range(50)])
@@ -149,7 +149,7 @@ async def test_the_commands_for_sqlite_save_beside_a_writer_and_bring_back(tmp_p
     assert len(await texts(tmp_path / "memory.db")) == 51
     run("restore sqlite", tmp_path)
     assert await texts(tmp_path / "memory.db") == {f"fact {at}" for at in range(50)}
-    keys = ServiceDatabase(service_database_path(tmp_path / "memory.db"))
+    keys = ServiceDatabase(service_file(tmp_path / "memory.db"))
     assert [key.name for key in KeyRing(keys).stored()] == ["saved"]
     keys.close()
 

@@ -52,7 +52,7 @@ from memagent.pages.run_folders import (
     update_charts,
     validation_charts,
 )
-from memagent.service.hosting import Service, service_database_path
+from memagent.service.hosting import Service, service_file
 from memagent.service.routes.exchange import PageRequest, page_of
 from memagent.service.routes.users import file_response, find_job, reachable
 from memagent.service.ui.frame import (
@@ -342,7 +342,7 @@ def _sizes(service: Service) -> dict[str, int]:
     store = service.path
     if store is None:
         return {}
-    beside = service_database_path(store)
+    beside = service_file(store)
     return {
         "Journal": _bytes(store),
         "Journal, written last": _bytes(Path(f"{store}-wal")),

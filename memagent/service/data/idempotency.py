@@ -106,8 +106,6 @@ class IdempotentJournal:
 
     async def append(self, scope: Scope, entry: Entry, *, expect: int) -> JournalRow:
         """Append one entry."""
-        if PENDING.get() is None:
-            return await self.inner.append(scope, entry, expect=expect)
         return (await self.append_many(scope, (entry,), expect=expect))[0]
 
     async def append_many(

@@ -410,14 +410,13 @@ class Supervisor(Multiprocess):
             # its gauges go; what it counted stays in the sums
             mark_process_dead(pid or 0, str(self._figures))
             threading.Thread(target=self._release_leases, args=(pid,), daemon=True).start()
-        if self._serves:
-            pass
-        elif self._known - workers:
-            self.should_exit.set()
-        elif all(process.is_ready(timeout=1) for process in self.processes):
-            self._serves = True
-            self.config.app = replace(self._plan, again=True).app
-            self._ready(workers=len(workers))
+        if not self._serves:
+            if self._known - workers:
+                self.should_exit.set()
+            elif all(process.is_ready(timeout=1) for process in self.processes):
+                self._serves = True
+                self.config.app = replace(self._plan, again=True).app
+                self._ready(workers=len(workers))
         self._known = workers
 
     def join_all(self) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -385,10 +385,8 @@ def parse_moment(text: str, *, option: str, end: bool = False) -> datetime:
 
     phrase = text.strip()
     if ":" in phrase or "T" in phrase:
-        try:
+        with suppress(ValueError):
             return as_utc(datetime.fromisoformat(phrase))
-        except ValueError:
-            pass
     span = resolve_time(phrase, anchor=system_clock())
     if span is not None:
         bound = span.end - timedelta(microseconds=1) if end and span.end is not None else span.start

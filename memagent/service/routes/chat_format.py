@@ -125,8 +125,6 @@ class CalledTool(BaseModel):
 class ChatMessage(BaseModel):
     """A message in OpenAI's format."""
 
-    model_config = ConfigDict(extra="ignore")
-
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text | Annotated[list[Part], Field(max_length=100)] | None = None
     name: Annotated[str, Field(max_length=256)] | None = None
@@ -197,8 +195,6 @@ class OfferedTool(BaseModel):
 
 class StreamOptions(BaseModel):
     """Options of a stream."""
-
-    model_config = ConfigDict(extra="ignore")
 
     include_usage: bool = False
 
@@ -416,8 +412,6 @@ _Tokens = Annotated[tuple[int, ...], Field(min_length=1, max_length=8_192)]
 
 class EmbeddingRequest(BaseModel):
     """Texts to embed, in OpenAI's format."""
-
-    model_config = ConfigDict(extra="ignore")
 
     input: (
         Text

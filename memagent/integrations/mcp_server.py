@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -30,14 +30,13 @@ from memagent.integrations.access import (
     MissingExtra,
     Record,
 )
-from memagent.integrations.mcp_tools import MemoryTools
+from memagent.integrations.mcp_tools import MemoryTools, Tool
 from memagent.tracing import NO_SPAN, Span, caller_span, tracing
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 _log = logging.getLogger(__name__)
-Tool = Callable[..., Coroutine[Any, Any, Any]]
 
 AgentOf = Callable[[Any], AsyncAgent]
 """The agent of the user behind an HTTP request (starlette's `Request`; None over standard

@@ -381,14 +381,14 @@ def _read_cursor(cursor: str) -> str:
     return item_id if isinstance(item_id, str) else ""
 
 
-Function = Callable[..., Coroutine[Any, Any, Any]]
+Tool = Callable[..., Coroutine[Any, Any, Any]]
 TOOLS: Final = ("search", "add", "ask", "history", "forget", "undo", "recall", "report")
 """Every tool, by name; those chosen by default come first."""
 
 
 def memory_functions(
     agent: Agent | AsyncAgent, tools: Sequence[str] = ("search", "add")
-) -> list[Function]:
+) -> list[Tool]:
     """Return tools as coroutine functions with hints and docstrings.
 
     Over an `Agent` they run in any event loop, over an `AsyncAgent` in its own. Raises
@@ -401,7 +401,7 @@ def memory_functions(
     return [_function(access, name) for name in tools]
 
 
-def _function(access: Access, name: str) -> Function:
+def _function(access: Access, name: str) -> Tool:
     verb = getattr(MemoryTools, name)
 
     @wraps(verb)

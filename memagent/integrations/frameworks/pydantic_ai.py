@@ -20,7 +20,7 @@ from memagent.integrations.access import (
     Trust,
     recall_block,
 )
-from memagent.integrations.mcp_tools import Function, memory_functions
+from memagent.integrations.mcp_tools import Tool, memory_functions
 
 try:
     from pydantic_ai import FunctionToolset, ModelRetry, RunContext
@@ -55,7 +55,7 @@ def memory_toolset(
     return FunctionToolset(functions, instructions=recalled if recall else None, **options)
 
 
-def _with_retry(tool: Function) -> Function:
+def _with_retry(tool: Tool) -> Tool:
     @wraps(tool)
     async def call(*args: Any, **kwargs: Any) -> Any:
         try:

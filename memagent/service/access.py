@@ -227,6 +227,14 @@ class Call:
         if scope not in self.caller.scopes:
             raise ServiceError(f"the API key lacks the scope {scope}: this {why}", code="forbidden")
 
+    def require(self, *needed: str) -> None:
+        """Raise `ServiceError` (`forbidden`) unless the caller has all of these scopes."""
+        lacking = sorted(set(needed) - self.caller.scopes)
+        if lacking:
+            raise ServiceError(
+                f"the API key lacks the scope {', '.join(lacking)}", code="forbidden"
+            )
+
     def agent(self) -> AbstractContextManager[AsyncAgent]:
         """Open the agent on this memory and keep it open meanwhile.
 

@@ -288,9 +288,8 @@ async def list_users(
     With a key bound to a user, only that user's memories are listed.
     """
     caller, service = caller_of(request), service_of(request)
-    if "memory:read" not in caller.scopes:
-        raise ServiceError("the API key lacks the scope memory:read", code="forbidden")
     call = Call(request, service, caller, Scope(user_id=caller.user_id or LOCAL_USER), None)
+    call.require("memory:read")
     return page_response(
         UserPage,
         page_of(

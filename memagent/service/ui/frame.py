@@ -109,14 +109,6 @@ class Viewer(Call):
         """Return whether the caller has all of these scopes."""
         return self.caller.scopes.issuperset(needed)
 
-    def require(self, *needed: str) -> None:
-        """Raise `ServiceError` (`forbidden`) unless the caller has all of these scopes."""
-        lacking = sorted(set(needed) - self.caller.scopes)
-        if lacking:
-            raise ServiceError(
-                f"the API key lacks the scope {', '.join(lacking)}", code="forbidden"
-            )
-
 
 def require_viewer(*needed: str, about_memory: bool = True) -> Callable[..., Awaitable[Viewer]]:
     """Return the dependency of a page: the viewer must have all of these scopes.
@@ -537,8 +529,8 @@ _SIGNED_IN = [Depends(require_viewer(about_memory=False))]
 @sign_in_router.api_route("/ui/sign-in", methods=["GET", "POST"])
 async def sign_in(request: Request, next: Annotated[str, Query(max_length=4_000)] = "") -> Response:
     """Show the form that takes a key, and begin a session when the posted key is known."""
-    refused = False
-    if request.method == "POST":
+    posted = request.method == "POST"
+    if posted:
         form = await read_form(request)
         check_origin(request)
         next = form["next"]
@@ -547,7 +539,6 @@ async def sign_in(request: Request, next: Annotated[str, Query(max_length=4_000)
             response = RedirectResponse(_own_page(next), 303)
             auth_of(request).sign_in(request, response, caller)
             return response
-        refused = True
     elif not service_of(request).keys.ever:
         return RedirectResponse("/ui", 303)
     return page(
@@ -555,8 +546,8 @@ async def sign_in(request: Request, next: Annotated[str, Query(max_length=4_000)
         "sign_in.html",
         title="Sign in",
         active="",
-        status=401 if refused else 200,
-        refused=refused,
+        status=401 if posted else 200,
+        refused=posted,
         next=_own_page(next),
     )
 

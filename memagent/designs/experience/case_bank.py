@@ -25,12 +25,11 @@ class CaseRetriever:
     """Searches cases widely and puts them in the order of the learned scorer."""
 
     pool: int = 500
-    kinds: frozenset[str] = frozenset({"case"})
 
     async def __call__(self, question: Question, ctx: SlotContext, /) -> list[Hit]:
         """Return at most k cases, best first."""
         wide = question.model_copy(update={"k": max(self.pool, question.k)})
-        hits = await KindRetriever(kinds=self.kinds)(wide, ctx)
+        hits = await KindRetriever(kinds=frozenset({"case"}))(wide, ctx)
         state = ctx.bank.state
         scorer = CaseScorer(tuple(state.trials.values()), state.items)
         scores = await scorer.score(question.text, [hit.text for hit in hits])

@@ -227,7 +227,6 @@ class MergeJudge(OnePrompt):
     most_pairs: int = 40
     """Pairs asked about, nearest first; the cosine decides about the rest."""
     prompt: str = "merge_events"
-    retry: bool = True
 
     async def __call__(
         self, pairs: Sequence[NearPair], ctx: SlotContext, *, settings: MergeSettings, ordinal: int
@@ -264,7 +263,7 @@ class MergeJudge(OnePrompt):
                 ),
                 {"pairs": fence("pairs", lines)},
                 ordinal=ordinal,
-                retry=self.retry,
+                retry=True,
             )
             rejected += reply.parsed.rejected
             for draft in reply.parsed.values:

@@ -237,7 +237,6 @@ class BriefExtractor(OnePrompt):
     """Turns a chunk into facts with one call; turns go by their number in the chunk."""
 
     prompt: str = "extract_brief"
-    retry: bool = False
 
     async def __call__(self, chunk: Chunk, ctx: SlotContext, /) -> Proposal[Fact]:
         """Return facts in the order written.
@@ -257,7 +256,7 @@ class BriefExtractor(OnePrompt):
             prompt=prompt,
             turn_ids=_by_number(turn.id for turn in chunk.turns),
         )
-        return await reading.ask(ctx, BRIEF_FACTS_SCHEMA, values, retry=self.retry)
+        return await reading.ask(ctx, BRIEF_FACTS_SCHEMA, values, retry=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +267,6 @@ class BriefManager(OnePrompt):
     """
 
     prompt: str = "manage_brief"
-    retry: bool = False
 
     async def __call__(self, related: Sequence[Related], ctx: SlotContext, /) -> Proposal[MemoryOp]:
         """Return ops in the order decided.
@@ -294,7 +292,7 @@ class BriefManager(OnePrompt):
                 "memories": _memory_lines(hits.values()),
             },
             ordinal=0,
-            retry=self.retry,
+            retry=False,
         )
         ids = _by_number(hits)
         return reply.proposal(

@@ -17,18 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack, cast, get_args
 from uuid import uuid4
 
-from pydantic import ValidationError
-
 from memagent.config import AgentSettings
 from memagent.core import Later
 from memagent.core.answers import Answer, AsOf, Question, Reply, ReplyDelta
 from memagent.core.errors import (
     ConfigError,
-    InputError,
     check_choice,
     check_keywords,
     check_type,
-    fault_in,
+    input_errors,
 )
 from memagent.core.exchange import Message, ModelRequest, Role, Sampling
 from memagent.core.recipes import BALANCED, Recipe
@@ -134,10 +131,8 @@ def new_thread() -> str:
 
 def scope_of(user_id: str) -> Scope:
     """Return the scope of a user. Raises `InputError` for a text that is no user id."""
-    try:
+    with input_errors(f"{str(user_id)[:40]!r} cannot be a user id"):
         return Scope(user_id=user_id)
-    except ValidationError as exc:
-        raise InputError(f"{str(user_id)[:40]!r} cannot be a user id: {fault_in(exc)}") from exc
 
 
 def _opened(

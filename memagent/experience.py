@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from pydantic import ValidationError
-
 from memagent.core.answers import Answer, Hit, Question
 from memagent.core.errors import (
     ConfigError,
@@ -32,7 +30,7 @@ from memagent.core.errors import (
     ModelError,
     boundary,
     check_keywords,
-    fault_in,
+    input_errors,
 )
 from memagent.core.exchange import Usage
 from memagent.core.ops import (
@@ -424,7 +422,7 @@ async def report(
     bank, accept = context.bank, options.get("accept")
     began = await _trial_of(what, bank)
     edits = tuple(options.get("edits", ())) or began.edits
-    try:
+    with input_errors("the report cannot be stored"):
         told = TrialReport(
             trial=began.model_copy(update={"edits": edits}),
             outcome=Outcome(
@@ -435,8 +433,6 @@ async def report(
             gated=accept is not None,
         )
         trial = await end_trial(bank, told, context.design.feedback)
-    except ValidationError as exc:
-        raise InputError(f"the report cannot be stored: {fault_in(exc)}") from exc
     return await learn(trial, context, accept)
 
 

@@ -23,7 +23,13 @@ from typer import Argument, BadParameter, Option
 import memagent
 from memagent.cli.frame import SETTINGS_FILE, Options, tell
 from memagent.core import Later
-from memagent.core.errors import ConfigError, InputError, MemoryNotFound, StoreError, fault_in
+from memagent.core.errors import (
+    ConfigError,
+    InputError,
+    MemoryNotFound,
+    StoreError,
+    input_errors,
+)
 
 if TYPE_CHECKING:
     from memagent import build, config
@@ -408,8 +414,6 @@ def read_outcome(file: Path | None) -> OutcomeArguments:
 
     Raises `InputError` with the fault.
     """
-    from pydantic import ValidationError
-
     from memagent.client.wire import TrialOutcome
 
     if file is None:
@@ -420,7 +424,5 @@ def read_outcome(file: Path | None) -> OutcomeArguments:
         raise InputError(f"{file} cannot be read: {exc}") from exc
     if not isinstance(value, dict) or "reward" in value:
         raise InputError(f"{file}: an outcome is a JSON object; its reward is the argument REWARD")
-    try:
+    with input_errors(str(file)):
         return TrialOutcome.model_validate({**value, "reward": 0.0}).arguments()
-    except ValidationError as exc:
-        raise InputError(f"{file}: {fault_in(exc)}") from exc

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from memagent.client import wire
 from memagent.client.http import DEFAULT_URL, ClientArguments, Connection, path_of
@@ -45,7 +45,13 @@ from memagent.core.answers import (
     Reply,
     SearchEvidence,
 )
-from memagent.core.errors import ConfigError, InputError, StoreError, check_keywords, fault_in
+from memagent.core.errors import (
+    ConfigError,
+    InputError,
+    StoreError,
+    check_keywords,
+    input_errors,
+)
 from memagent.core.recipes import Recipe, recipe_of
 from memagent.core.records import (
     DEFAULT_THREAD,
@@ -372,10 +378,8 @@ def _id_of(snapshot: MemorySnapshot) -> str:
 
 def _body(model: type[BaseModel], **fields: Any) -> Any:
     """Make a body, checked before it is sent. Raises `InputError` in one line."""
-    try:
+    with input_errors("the request cannot be sent"):
         return model(**{name: value for name, value in fields.items() if value is not None})
-    except ValidationError as exc:
-        raise InputError(f"the request cannot be sent: {fault_in(exc)}") from exc
 
 
 class AsyncClient:
@@ -393,10 +397,8 @@ class AsyncClient:
         settings: dict[str, Any] = {**options}
         names = {name: settings.pop(name, None) for name in ("user_id", "agent_id", "run_id")}
         terms = {name: value for name, value in names.items() if value is not None}
-        try:
+        with input_errors("the memory named cannot be one"):
             Scope.model_validate(terms)
-        except ValidationError as exc:
-            raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
         self._connection = Connection(url, terms=terms, **settings)
 
     @property

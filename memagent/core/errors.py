@@ -243,6 +243,17 @@ def boundary(kind: type[MemAgentError], where: str) -> Generator[None]:
         raise kind(f"{where} failed: {type(exc).__name__}: {exc}") from exc
 
 
+@contextmanager
+def input_errors(what: str = "the memory cannot be stored") -> Generator[None]:
+    """Turn a record's refusal into an `InputError` of one line that begins with `what`."""
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except ValidationError as exc:
+        raise InputError(f"{what}: {fault_in(exc)}") from exc
+
+
 def fault_in(exc: ValidationError) -> str:
     """Return the first fault of a record in one line: the field and the reason."""
     first = exc.errors(include_url=False)[0]

@@ -23,10 +23,10 @@ from typing import Any, NoReturn, cast
 from xml.etree.ElementTree import ParseError
 
 import networkx as nx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from memagent.core.answers import GraphDocument, GraphEdge, GraphNode
-from memagent.core.errors import InputError, fault_in
+from memagent.core.errors import InputError, input_errors
 from memagent.state.adjacency import GraphState
 
 _MUTATORS = (
@@ -200,10 +200,8 @@ def read_graph(path: str | Path) -> GraphDocument:
 
 
 def _document(values: dict[str, Any]) -> GraphDocument:
-    try:
+    with input_errors("this is no event graph"):
         return GraphDocument.model_validate(values)
-    except ValidationError as exc:
-        raise InputError(f"this is no event graph: {fault_in(exc)}") from exc
 
 
 def _flat(values: dict[str, Any]) -> dict[str, str | int | float]:

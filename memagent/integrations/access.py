@@ -43,7 +43,7 @@ from memagent.core.errors import (
     ModelError,
     StoreError,
     boundary,
-    fault_in,
+    input_errors,
 )
 from memagent.core.ops import Add, Delete, MemoryOp, OpBatch, Update
 from memagent.core.recipes import Recipe, recipe_of
@@ -77,7 +77,7 @@ from memagent.core.snapshot import (
 from memagent.designs.base import MemoryDesign, fence, quoted
 from memagent.memory.bank import MemoryBank
 from memagent.memory.incoming import TRUST_OF_ROLE, as_question, as_session
-from memagent.memory.options import MAX_TEXT_CHARS, SearchArguments, input_errors
+from memagent.memory.options import MAX_TEXT_CHARS, SearchArguments
 from memagent.state.adjacency import item_node
 from memagent.state.fold import BankState
 
@@ -130,7 +130,6 @@ __all__ = [
     "boundary",
     "clean_text",
     "content_id",
-    "fault_in",
     "in_order",
     "input_errors",
     "quoted",

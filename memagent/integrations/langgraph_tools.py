@@ -22,7 +22,7 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.config import get_config, get_store
 from langgraph.store.base import BaseStore
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import BaseModel, Field, create_model
 
 from memagent.client.wire import Recall, TrialOutcome
 from memagent.integrations.access import (
@@ -30,13 +30,12 @@ from memagent.integrations.access import (
     Agent,
     AsyncAgent,
     ConfigError,
-    InputError,
     Message,
     Question,
     Trust,
     as_question,
     as_session,
-    fault_in,
+    input_errors,
     recall_block,
     remember_messages,
 )
@@ -192,11 +191,9 @@ def report_node(
         begun: object = state.get(trial_key)
         given: object = state.get(outcome_key)
         fields: object = given if isinstance(given, dict) else {"reward": given}  # pyright: ignore[reportUnknownVariableType]
-        try:
+        with input_errors("the state holds no trial and outcome"):
             trial_id = Recall.model_validate(begun).id
             outcome = TrialOutcome.model_validate(fields)
-        except ValidationError as exc:
-            raise InputError(f"the state holds no trial and outcome: {fault_in(exc)}") from exc
         learned = await live.report(trial_id, outcome.reward, **outcome.arguments())
         return {trial_key: learned.model_dump(mode="json")}
 
@@ -250,10 +247,8 @@ def _messages(state: Mapping[str, Any], key: str) -> Sequence[BaseMessage]:
 def _question(asked: object) -> Question:
     if isinstance(asked, Question | str):
         return as_question(asked)
-    try:
+    with input_errors("the state holds no question"):
         return Question.model_validate(asked)
-    except ValidationError as exc:
-        raise InputError(f"the state holds no question: {fault_in(exc)}") from exc
 
 
 T = TypeVar("T")

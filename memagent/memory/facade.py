@@ -27,6 +27,7 @@ from memagent.core.errors import (
     VersionConflict,
     check_keywords,
     check_type,
+    input_errors,
 )
 from memagent.core.long_work import aside
 from memagent.core.ops import Delete, MemoryOp, OpBatch, Rejected, RejectReason, Update
@@ -52,7 +53,6 @@ from memagent.memory.options import (
     SearchHits,
     SearchOptions,
     checked_text,
-    input_errors,
     new_item,
 )
 from memagent.state.adjacency import pairs

@@ -15,12 +15,11 @@ from math import ceil
 from typing import Any, cast
 
 from memagent.core.answers import MAX_QUESTION_CHARS, AsOf, Question
-from memagent.core.errors import InputError, check_type
+from memagent.core.errors import InputError, check_type, input_errors
 from memagent.core.recipes import Recipe
 from memagent.core.records import MAX_TURN_CHARS, Chunk, Session, Trust, Turn, as_utc, content_id
 from memagent.core.snapshot import SessionStored, TurnsAdded
 from memagent.core.trials import PREFIX
-from memagent.memory.options import input_errors, trusting
 from memagent.state.fold import BankState
 
 
@@ -152,6 +151,8 @@ def as_question(
     given: dict[str, object] = {"k": k, "as_of": point, "recipe": recipe}
     given = {name: value for name, value in given.items() if value is not None}
     if min_trust is not None:
+        from memagent.memory.options import trusting
+
         given["where"] = trusting(asked.where, min_trust)
     if not given:
         return asked

@@ -9,17 +9,14 @@ was asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any, TypedDict
 
-from pydantic import ValidationError
-
 from memagent.core.answers import AsOf, Filter, Hit, SearchEvidence
-from memagent.core.errors import ConfigError, InputError, check_keywords, check_type, fault_in
+from memagent.core.errors import ConfigError, InputError, check_keywords, check_type
 from memagent.core.ops import Add
 from memagent.core.recipes import Recipe
 from memagent.core.records import Fact, TimeSpan, Trust, as_utc
@@ -141,15 +138,6 @@ def trusting(where: Filter, least: Trust | str | None) -> Filter:
         raise ConfigError(f"there is no trust {str(least)!r}; give one of {names}") from None
     bounds = [level] if where.min_trust is None else [level, where.min_trust]
     return where.model_copy(update={"min_trust": min(bounds, key=lambda bound: bound.rank)})
-
-
-@contextmanager
-def input_errors(what: str = "the memory cannot be stored") -> Generator[None]:
-    """Turn a record's refusal into an `InputError` of one line that begins with `what`."""
-    try:
-        yield
-    except ValidationError as exc:
-        raise InputError(f"{what}: {fault_in(exc)}") from exc
 
 
 def new_item(text: str, options: AddArguments, *, now: datetime) -> Add:

@@ -78,7 +78,7 @@ def hits_of(candidates: Iterable[Candidate], *, explain: bool = True) -> list[Hi
     """
     hits: list[Hit] = []
     for candidate in candidates:
-        why = _NO_REASONS
+        item, why = candidate.item, _NO_REASONS
         if explain:
             reasons = {
                 "arms": candidate.arms,
@@ -93,7 +93,8 @@ def hits_of(candidates: Iterable[Candidate], *, explain: bool = True) -> list[Hi
                 "tokens": candidate.tokens,
             }
             why = Relevance.trusted(reasons)
-        hits.append(item_hit(candidate.item, candidate.score, why))
+        parts = {"id": item.id, "kind": NodeKind.ITEM, "score": candidate.score, "item": item}
+        hits.append(Hit.trusted({**parts, "event": None, "why": why}))
     return hits
 
 

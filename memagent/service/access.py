@@ -23,13 +23,12 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from fastapi import Header, Query
-from pydantic import ValidationError
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from memagent.async_agent import AsyncAgent
 from memagent.client.http import ServiceError
-from memagent.core.errors import InputError, fault_in
+from memagent.core.errors import InputError, input_errors
 from memagent.core.records import Scope
 from memagent.core.snapshot import Entry
 from memagent.service.data.idempotency import MAX_KEY_CHARS, request_digest
@@ -198,10 +197,8 @@ def is_loopback(host: str) -> bool:
 @lru_cache(maxsize=8_192)
 def memory_named(user_id: str, agent_id: str | None, run_id: str | None) -> Scope:
     """Return a memory's name, checked once for those who come again. Raises `InputError`."""
-    try:
+    with input_errors("the memory named cannot be one"):
         return Scope(user_id=user_id, agent_id=agent_id, run_id=run_id)
-    except ValidationError as exc:
-        raise InputError(f"the memory named cannot be one: {fault_in(exc)}") from exc
 
 
 class Call:

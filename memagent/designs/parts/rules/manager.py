@@ -306,7 +306,10 @@ def as_told(text: str) -> str:
 
 def same_speaker(fact: Fact, other: Fact | MemoryItem) -> bool:
     """Tell whether a fact is told by whoever told another."""
-    return bool(fact.speaker) and folded(fact.speaker or "") == folded(speaker_of(other))
+    speaker = other.speaker or speaker_of(other)
+    return bool(fact.speaker) and (
+        fact.speaker == speaker or folded(fact.speaker or "") == folded(speaker)
+    )
 
 
 def _swapped_time(correction: Correction, old: Fact | MemoryItem) -> TimeSpan | None:

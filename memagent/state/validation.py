@@ -519,11 +519,8 @@ class _Validator:
             value is not None and value != getattr(item, name)
             for name, value in (("kind", op.kind), ("tags", op.tags), ("metadata", op.metadata))
         )
-        _refuse_if(
-            text == item.text and same_time and not named and not refiled,
-            RejectReason.UNCHANGED,
-            f"{op.id} says this already, on the same turns",
-        )
+        if text == item.text and same_time and not named and not refiled:
+            raise Refused(RejectReason.UNCHANGED, f"{op.id} says this already, on the same turns")
         needed, older = self.limits.require_sources, item.source_turn_ids
         sources = self.source.cited(op.source_turn_ids, needed=needed, older=older)
         statement = Statement(op.id, item.speaker, op.valid or item.valid)

@@ -80,7 +80,7 @@ async def test_others_run_while_a_memory_is_replayed_indexed_and_read_as_of_the_
     monkeypatch.setattr(long_work, "SLICE_S", 0.0)
     bank = MemoryBank(embedder=HashEmbedder(), scope=ANA, journal=journal)
     assert await turns_of_others(bank.sync()) >= ENTRIES
-    assert await turns_of_others(bank.refresh()) >= 2 * ENTRIES
+    assert await turns_of_others(bank.refresh()) >= ENTRIES  # more while a thread embeds
     assert await turns_of_others(bank.log.state_at(ENTRIES // 2)) >= ENTRIES // 2
 
 

@@ -99,6 +99,8 @@ NEGATION: Final = re.compile(
 
 GAP: Final = " … "
 """Stands for the words left out between a subject and its verb."""
+CORRECTS: Final = " (This corrects: "
+"""Stands between the words of a correction and those that it takes the place of."""
 
 # -- agreement -------------------------------------------------------------------------
 

@@ -57,7 +57,8 @@ async def history(bank: MemoryBank, item_id: str) -> tuple[HistoryEntry, ...]:
     if not touched:
         raise MemoryNotFound(f"no memory {item_id!r} for user {bank.scope.user_id!r}")
     told: list[HistoryEntry] = []
-    for seq in sorted({*touched, *state.cleared}):
+    ends = (next((end for end in state.cleared if end > seq), seq) for seq in touched)
+    for seq in sorted({*touched, *ends}):
         row = await _next_row(bank, seq)
         if row is None or row.seq != seq or not isinstance(row.entry, Commit | Restored):
             continue

@@ -34,7 +34,7 @@ from memagent.core import Later
 from memagent.core.answers import QUOTED_FROM, Answer, Citation, Hit, Verdict
 from memagent.core.records import MemoryItem, TimeSpan, Turn, content_id
 from memagent.embed.static import open_table
-from memagent.language.vocabulary import GAP, NEGATION, WEEKDAYS, any_of
+from memagent.language.vocabulary import CORRECTS, GAP, NEGATION, WEEKDAYS, any_of
 from memagent.memory.question import (
     Period,
     QuestionKind,
@@ -270,7 +270,7 @@ def _version(
 def _is_told(item: MemoryItem, turn: Turn) -> bool:
     """Say whether an item's text is a turn's words, or begins with them and tells what was."""
     said = turn.said.strip()
-    told = item.text.startswith(f"{said} (This corrects: ")
+    told = item.text.startswith(f"{said}{CORRECTS}")
     return told or (item.kind == "turn" and said in item.text)
 
 

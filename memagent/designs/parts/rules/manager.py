@@ -43,7 +43,7 @@ from memagent.designs.parts.rules.statements import (
     time_told,
     values,
 )
-from memagent.language.vocabulary import GAP
+from memagent.language.vocabulary import CORRECTS, GAP
 from memagent.protocols import Embedder
 from memagent.state.effects import tokenize
 from memagent.state.fold import folded
@@ -556,5 +556,5 @@ def stands_alone(text: str) -> bool:
 
 def restated_text(item: MemoryItem | Fact, text: str, *, limit: int = 2_000) -> str:
     """Return the new words of a corrected statement, with the old ones if they need them."""
-    joined = f"{text} (This corrects: {item.text})"
+    joined = f"{text}{CORRECTS}{item.text})"
     return text if stands_alone(text) or len(joined) > limit else joined

@@ -27,11 +27,12 @@ import hashlib
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache, partial
 from itertools import pairwise
+from operator import is_, not_
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
@@ -207,16 +208,10 @@ def written(default: Any) -> Any:
     return Field(default_factory=lambda _: default, json_schema_extra={"default": default})
 
 
-def is_none(value: object) -> bool:
-    """Tell whether a field is to be left out of what is written, because it is None."""
-    return value is None
-
-
-def is_empty(value: object) -> bool:
-    """Tell whether a field is to be left out of what is written, because it is empty."""
-    return not value
-
-
+is_none: Final[Callable[[object], bool]] = partial(is_, None)
+"""Tells whether a field is to be left out of what is written, because it is None."""
+is_empty: Final[Callable[[object], bool]] = not_
+"""Tells whether a field is to be left out of what is written, because it is empty."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 

@@ -216,8 +216,8 @@ class Memory(CareVerbs):
             check_type("texts", texts, Iterable, "a list of texts")
             if isinstance(texts, str):
                 raise InputError("texts is one text; give a list of them, or use `add`")
-            options = AddArguments(kind=kind, subject=subject)
-            ops = tuple(new_item(text, options, now=self.bank.log.clock()) for text in texts)
+            options, now = AddArguments(kind=kind, subject=subject), self.bank.log.clock()
+            ops = tuple(new_item(text, options, now=now) for text in texts)
         commit = await self.bank.commit(OpBatch(accepted=ops), source=SourceRef(actor="user"))
         return [change.after for change in commit.changes if change.after is not None]
 

@@ -134,16 +134,19 @@ def test_a_column_that_says_the_same_in_every_row_is_named_once_below() -> None:
     with serving(":memory:", design="verbatim") as running, running.http() as http:
         for number in range(3):
             body = {"id": f"m{number}", "text": f"Ana has plan {number}", "subject": "Ana"}
+            body["said_at"] = "2024-03-04T10:00:00Z"
             assert http.post("/v1/memories", json=body).is_success
             if number == 0:
                 assert heads(http.get("/ui/memories").text)[1:] == ["About", "Said", "Version"]
         page = http.get("/ui/memories")
         assert heads(page.text) == ["Memory"]
-        assert "In every row: about Ana, kind fact, version 1." in words(page)
+        assert "In every row: about Ana, kind fact, said 2024-03-04 10:00, version 1." in words(
+            page
+        )
         http.patch("/v1/memories/m1", json={"text": "Ana has another plan"})
         page = http.get("/ui/memories")
         assert heads(page.text) == ["Memory", "Version"]
-        assert "In every row: about Ana, kind fact." in words(page)
+        assert "In every row: about Ana, kind fact, said 2024-03-04 10:00." in words(page)
         session = {"id": "s", "turns": [{"speaker": "Ben", "text": "I sold my old boat."}]}
         assert http.post("/v1/sessions?wait=true", json=session).is_success
         assert heads(http.get("/ui/memories").text) == ["Memory", "About", "Said", "Version"]

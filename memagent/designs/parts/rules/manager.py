@@ -306,7 +306,7 @@ def as_told(text: str) -> str:
 
 def same_speaker(fact: Fact, other: Fact | MemoryItem) -> bool:
     """Tell whether a fact is told by whoever told another."""
-    speaker = other.speaker or speaker_of(other)
+    speaker = speaker_of(other)
     return bool(fact.speaker) and (
         fact.speaker == speaker or folded(fact.speaker or "") == folded(speaker)
     )
